@@ -1,0 +1,1 @@
+"""The checker: source in, diagnostics out. Pure, and without torch."""

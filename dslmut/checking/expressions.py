@@ -1,0 +1,286 @@
+"""What each expression may be, and what evaluating it does."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from dslmut.checking import entities as en
+from dslmut.checking import knowledge as kn
+from dslmut.checking.calls import call
+from dslmut.checking.entities import Kind
+from dslmut.checking.origins import (
+    NOTHING,
+    Bound,
+    Read,
+    Value,
+    fresh_tensor,
+    holding,
+    join_all,
+    meet,
+    part,
+)
+from dslmut.checking.statements import store
+from dslmut.checking.walk import Walk, is_tensor
+
+PLAIN = Value(en.PLAIN)
+
+
+def name(walk: Walk, node: ast.Name) -> Value:
+    """A name, read as a value."""
+    return walk.used(walk.lookup(node.id))
+
+
+def attribute(walk: Walk, node: ast.Attribute) -> Value:
+    """``owner.name``."""
+    if node.attr in kn.SCRATCH:
+        walk.handle(node.value)
+        return Value(en.TENSOR)
+    owner = walk.evaluate(node.value)
+    if is_tensor(owner):
+        return tensor_attribute(owner, node.attr)
+    value = walk.attribute(owner, node.attr)
+    if value.entity is None and (
+        (owner.type.cls is not None and owner.type.cls.members.method(node.attr))
+        or _is_method_of_module(owner, node.attr)
+    ):
+        return Value(en.CALLABLE, holds=owner.reachable, entity=Bound(owner, node.attr))
+    if value.type.kind in (Kind.FIELD, Kind.PART) and value.origins:
+        return _read(node, value)
+    return value
+
+
+def _is_method_of_module(owner: Value, attr: str) -> bool:
+    return owner.type.kind is Kind.MODEL and attr in kn.MODULE_WRITERS | kn.MODULE_MOVERS
+
+
+def _read(node: ast.expr, value: Value) -> Value:
+    """Note that a value shares the storage of a model's field."""
+    read = Read(id(node), value.origins)
+    return Value(value.type, value.origins, value.holds, reads=frozenset({read}))
+
+
+def tensor_attribute(owner: Value, attr: str) -> Value:
+    """An attribute of a tensor: a number, a view, or a method."""
+    if attr in kn.TENSOR_NUMBERS:
+        return PLAIN
+    if attr in kn.VIEWS:
+        return view(owner)
+    return Value(en.CALLABLE, entity=Bound(owner, attr))
+
+
+def view(owner: Value) -> Value:
+    """Return another tensor on the same storage."""
+    return Value(owner.type, owner.origins, owner.holds, reads=owner.reads, view=True)
+
+
+def subscript(walk: Walk, node: ast.Subscript) -> Value:
+    """``owner[index]``."""
+    owner = walk.evaluate(node.value)
+    walk.handle(node.slice)
+    if is_tensor(owner):
+        return view(owner)
+    match node.slice:
+        case ast.Constant(value=int(i)) if owner.elements is not None:
+            if -len(owner.elements) <= i < len(owner.elements):
+                return owner.elements[i]
+    found = part(owner, "[]")
+    if found.type.kind in (Kind.FIELD, Kind.PART) and found.origins:
+        # m.ws[0], or w[0] of a field: the read behind it stays known.
+        return Value(
+            found.type, found.origins, found.holds,
+            reads=owner.reads or frozenset({Read(id(node), found.origins)}),
+        )  # fmt: skip
+    return found
+
+
+def binary(walk: Walk, node: ast.BinOp) -> Value:
+    """``a + b``: arithmetic allocates; containers hold what both held."""
+    return operated(walk, node, walk.evaluate(node.left), walk.evaluate(node.right))
+
+
+def operated(walk: Walk, node: ast.AST, *operands: Value) -> Value:
+    """Return the result of an operator."""
+    if any(is_tensor(o) or (o.type.kind is Kind.PART and o.inside_model) for o in operands):
+        return fresh_tensor(walk.fresh(node, Kind.TENSOR))
+    if all(o.type.kind is Kind.PLAIN for o in operands):
+        return PLAIN
+    kinds = {o.type.kind for o in operands}
+    if Kind.CONTAINER in kinds:
+        return holding([part(o, "[]") for o in operands], walk.fresh(node))
+    return Value(en.UNKNOWN, frozenset({walk.fresh(node)}))
+
+
+def unary(walk: Walk, node: ast.UnaryOp) -> Value:
+    """``-a``, ``not a``."""
+    operand = walk.evaluate(node.operand)
+    return PLAIN if isinstance(node.op, ast.Not) else operated(walk, node, operand)
+
+
+def boolean(walk: Walk, node: ast.BoolOp) -> Value:
+    """``a or b``: any of the operands; the later ones may not be evaluated."""
+    values = [walk.evaluate(node.values[0])]
+    for operand in node.values[1:]:
+        before = walk.env.fork()
+        values.append(walk.evaluate(operand))
+        walk.env = meet([before, walk.env]) or before
+    return join_all(values)
+
+
+def conditional(walk: Walk, node: ast.IfExp) -> Value:
+    """``a if test else b``."""
+    walk.evaluate(node.test)
+    start, results = walk.env, []
+    ends = [
+        walk.branch(lambda e=e: results.append(walk.evaluate(e)), start.fork())
+        for e in (node.body, node.orelse)
+    ]
+    walk.resume(ends)
+    return join_all(results)
+
+
+def compare(walk: Walk, node: ast.Compare) -> Value:
+    """``a < b``: numbers and bools, and for tensors a fresh tensor; ``is`` needs the objects."""
+    identity = any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops)
+    read = walk.handle if identity else walk.evaluate
+    operands = [read(e) for e in (node.left, *node.comparators)]
+    return PLAIN if identity else operated(walk, node, *operands)
+
+
+def walrus(walk: Walk, node: ast.NamedExpr) -> Value:
+    """``(a := value)``."""
+    value = walk.evaluate(node.value)
+    store(walk, node.target, value, node.value, ":=")
+    return value
+
+
+def tuple_(walk: Walk, node: ast.Tuple) -> Value:
+    """``(a, b)``: each keeps its position, unless there is a star."""
+    values = [walk.evaluate(e) for e in node.elts]
+    starred = any(isinstance(e, ast.Starred) for e in node.elts)
+    return holding(values, walk.fresh(node), positions=not starred)
+
+
+def list_(walk: Walk, node: ast.List | ast.Set) -> Value:
+    """``[a, b]``."""
+    return holding([walk.evaluate(e) for e in node.elts], walk.fresh(node))
+
+
+def dict_(walk: Walk, node: ast.Dict) -> Value:
+    """``{key: value}``."""
+    for key in node.keys:
+        if key is not None:
+            walk.handle(key)
+    values = [
+        walk.evaluate(v) if k is not None else part(walk.evaluate(v), "[]")
+        for k, v in zip(node.keys, node.values)
+    ]
+    return holding(values, walk.fresh(node))
+
+
+def starred(walk: Walk, node: ast.Starred) -> Value:
+    """``*a`` in a list or a call."""
+    value = walk.evaluate(node.value)
+    return part(value, "[]")
+
+
+def comprehension(
+    walk: Walk, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
+) -> Value:
+    """``[e for a in b if c]``: the targets are names of its own."""
+    results: list[Value] = []
+    with walk.own_names(comprehension_names(node)):
+        for generator in node.generators:
+            iterable = walk.evaluate(generator.iter)
+            item = part(iterable, "[]")
+            store(walk, generator.target, item, None, "for")
+            for condition in generator.ifs:
+                walk.evaluate(condition)
+        if isinstance(node, ast.DictComp):
+            walk.handle(node.key)
+            results.append(walk.evaluate(node.value))
+        else:
+            results.append(walk.evaluate(node.elt))
+    return holding(results, walk.fresh(node))
+
+
+def comprehension_names(
+    node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp,
+) -> frozenset[str]:
+    """Return the names that a comprehension binds for itself."""
+    return frozenset(
+        inner.id
+        for generator in node.generators
+        for inner in ast.walk(generator.target)
+        if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)
+    )
+
+
+def lambda_(walk: Walk, node: ast.Lambda) -> Value:
+    """``lambda``: the body is walked at the end, as that of a nested function."""
+    held = [walk.evaluate(d) for d in (*node.args.defaults, *node.args.kw_defaults)]
+    walk.nested.append(node)
+    return Value(en.CALLABLE, holds=join_all(held).reachable if held else frozenset())
+
+
+def suspended(walk: Walk, node: ast.Await | ast.Yield | ast.YieldFrom) -> Value:
+    """``await``, ``yield``: what comes back is somebody else's."""
+    walk.evaluate(node.value)
+    return NOTHING
+
+
+def formatted(walk: Walk, node: ast.JoinedStr) -> Value:
+    """``f"{a}"``."""
+    for child in node.values:
+        walk.evaluate(child)
+    return PLAIN
+
+
+def formatted_value(walk: Walk, node: ast.FormattedValue) -> Value:
+    """The braces of an f-string."""
+    walk.evaluate(node.value)
+    walk.evaluate(node.format_spec)
+    return PLAIN
+
+
+def slice_(walk: Walk, node: ast.Slice) -> Value:
+    """``a:b:c`` in a subscript."""
+    for bound in (node.lower, node.upper, node.step):
+        walk.evaluate(bound)
+    return PLAIN
+
+
+def constant(walk: Walk, node: ast.Constant) -> Value:
+    """A number, a string, None."""
+    return PLAIN
+
+
+EXPRESSIONS: dict[type[ast.AST], Callable[..., Value]] = {
+    ast.Name: name,
+    ast.Attribute: attribute,
+    ast.Subscript: subscript,
+    ast.BinOp: binary,
+    ast.UnaryOp: unary,
+    ast.BoolOp: boolean,
+    ast.IfExp: conditional,
+    ast.Compare: compare,
+    ast.NamedExpr: walrus,
+    ast.Tuple: tuple_,
+    ast.List: list_,
+    ast.Set: list_,
+    ast.Dict: dict_,
+    ast.Starred: starred,
+    ast.ListComp: comprehension,
+    ast.SetComp: comprehension,
+    ast.GeneratorExp: comprehension,
+    ast.DictComp: comprehension,
+    ast.Lambda: lambda_,
+    ast.Await: suspended,
+    ast.Yield: suspended,
+    ast.YieldFrom: suspended,
+    ast.JoinedStr: formatted,
+    ast.FormattedValue: formatted_value,
+    ast.Slice: slice_,
+    ast.Constant: constant,
+    ast.Call: call,
+}

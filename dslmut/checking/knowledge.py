@@ -1,0 +1,135 @@
+"""What the checker knows of Python and torch by name: one table per question.
+
+The names follow torch 2.13's documentation. A name that stands in no table is unknown, and what
+is unknown is never reported.
+"""
+
+from __future__ import annotations
+
+MODULE_WRITERS = frozenset(
+    "train eval load_state_dict requires_grad_ register_parameter register_buffer register_module "
+    "register_forward_hook register_forward_pre_hook register_full_backward_hook "
+    "register_full_backward_pre_hook register_backward_hook register_state_dict_pre_hook "
+    "register_load_state_dict_pre_hook register_load_state_dict_post_hook "
+    "add_module apply share_memory to_empty set_submodule set_extra_state compile".split()
+)
+"""Methods of ``nn.Module`` that change it, and that nothing else has."""
+
+MODULE_MOVERS = frozenset("to cpu cuda xpu ipu mtia half float double bfloat16 type".split())
+"""Methods that change a module in place, but give a new tensor: only a known module's count."""
+
+MODULE_CONTAINER_WRITERS = frozenset("append extend insert pop clear update __setitem__".split())
+"""Methods by which a module's own containers change (``ModuleList``, a list in a field)."""
+
+MODULE_ITSELF = MODULE_MOVERS | frozenset(
+    "train eval requires_grad_ apply share_memory to_empty".split()
+)
+"""Methods of ``nn.Module`` that return the module itself."""
+
+MODULE_PARTS = frozenset(
+    "parameters named_parameters buffers named_buffers modules named_modules children "
+    "named_children state_dict get_submodule get_parameter get_buffer".split()
+)
+"""Methods of ``nn.Module`` whose result holds parts of it."""
+
+NAMED_PARTS = frozenset("named_parameters named_buffers named_modules named_children items".split())
+"""Those whose result holds pairs of a name and a part."""
+
+MODULE_TENSORS = frozenset({"parameters", "named_parameters", "buffers", "named_buffers"})
+"""Those whose parts are tensors."""
+
+MODULE_READERS = frozenset("zero_grad extra_repr get_extra_state double_backward".split())
+"""Methods of ``nn.Module`` that change nothing that belongs to the model."""
+
+STATE_WRITERS = frozenset("step add_param_group load_state_dict".split())
+"""Methods that change an optimizer state."""
+
+SCRATCH = frozenset({"grad"})
+"""Attributes of a tensor that belong to the backward pass and not to the model."""
+
+TENSOR_ATTRIBUTES = frozenset({"grad", "requires_grad", "data"})
+"""The attributes of a tensor that can be assigned."""
+
+OWN_ATTRIBUTES = frozenset({"requires_grad", "requires_grad_", "retain_grad", "register_hook"})
+"""What belongs to the tensor object itself, so that a view's is another's."""
+
+TENSOR_NUMBERS = frozenset(
+    "shape ndim dtype device layout is_leaf is_cuda is_sparse names numel size dim stride "
+    "item tolist nelement data_ptr element_size storage_offset is_contiguous itemsize nbytes "
+    "is_floating_point is_complex get_device ndimension".split()
+)
+"""Attributes and methods of a tensor that are plain values."""
+
+VIEWS = frozenset(
+    "T mT H mH data real imag view view_as reshape reshape_as detach transpose swapaxes swapdims "
+    "t permute movedim moveaxis squeeze unsqueeze flatten unflatten ravel expand expand_as "
+    "broadcast_to narrow select diagonal unfold as_strided contiguous to float double half "
+    "bfloat16 cpu cuda type type_as requires_grad_ index_select_view numpy untyped_storage "
+    "__getitem__ values indices resolve_conj resolve_neg positive align_to rename refine_names "
+    "as_subclass slice_inverse view_as_real view_as_complex atleast_1d atleast_2d atleast_3d "
+    "adjoint from_numpy as_tensor asarray".split()
+)
+"""Attributes, methods and functions whose result may share the storage of the tensor."""
+
+VIEW_LISTS = frozenset(
+    "chunk split tensor_split hsplit vsplit dsplit unbind unsafe_chunk unsafe_split "
+    "split_with_sizes".split()
+)
+"""Those whose result is a tuple of tensors that share its storage."""
+
+NO_WRITERS = frozenset({"__init__", "__len__", "_"})
+"""Names that end in an underscore and change nothing."""
+
+TENSOR_KEEPERS = frozenset({"detach_"})
+"""In-place methods of a tensor that return it: all of them do."""
+
+FUNCTION_WRITERS = frozenset(
+    "vector_to_parameters swap_tensors replace_all_batch_norm_modules_ "
+    "fuse_conv_bn_weights_ remove_weight_norm remove_spectral_norm".split()
+)
+"""torch's functions that change an argument, besides those that end in an underscore."""
+
+GRADIENT_WRITERS = frozenset("clip_grad_norm_ clip_grad_value_ clip_grads_with_norm_".split())
+"""torch's functions that change gradients alone."""
+
+COPIES = frozenset({"copy.deepcopy", "torch.clone"})
+"""Functions that give a copy which shares nothing."""
+
+SHALLOW = frozenset({"copy.copy", "torch.compile", "torch.jit.script", "torch.jit.trace"})
+"""Functions that give another object on the same parameters."""
+
+LISTING = frozenset("list tuple set frozenset sorted reversed iter next_of deque".split())
+"""Functions of Python that hold the items of their argument."""
+
+NUMBERS = frozenset(
+    "len isinstance issubclass id hash callable bool int float complex str repr format ord chr "
+    "bytes range print all any hasattr type divmod round abs input open".split()
+)
+"""Functions of Python whose result is no alias of an argument."""
+
+EXTREMES = frozenset({"min", "max", "sum"})
+"""Functions of Python that may return an argument or an item of one."""
+
+CONTAINER_ADDERS = frozenset(
+    "append add appendleft insert extend update setdefault extendleft push put".split()
+)
+"""Methods by which a container comes to hold its arguments."""
+
+CONTAINER_GETTERS = frozenset("pop get popleft popitem setdefault copy".split())
+"""Methods whose result is an item of the container."""
+
+CONTAINER_VIEWS = frozenset({"values", "items", "keys"})
+"""Methods of a dictionary whose result holds its items."""
+
+PLAIN_METHODS = frozenset("item tolist numel size dim stride nelement data_ptr".split())
+"""Methods of a tensor whose result is a number, or holds numbers alone."""
+
+
+def in_place(name: str) -> bool:
+    """Say whether a tensor method or a torch function of that name changes its receiver."""
+    return name.endswith("_") and not name.endswith("__") and name not in NO_WRITERS
+
+
+def module_of_torch(qualified: str) -> bool:
+    """Say whether a dotted name is one of torch's functions."""
+    return qualified.startswith("torch.")

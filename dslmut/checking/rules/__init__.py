@@ -1,0 +1,1 @@
+"""The rules: plain functions from what a walk found to diagnostics."""

@@ -1,0 +1,302 @@
+"""E1101 to E1104: what a function may change, and how that shows."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from dslmut.checking import knowledge as kn
+from dslmut.checking.entities import MARKABLE, Kind, Parameter, Passing, Role
+from dslmut.checking.facts import (
+    Argument,
+    Change,
+    Facts,
+    Misplaced,
+    Place,
+    Rebinding,
+    Signature,
+    Verb,
+)
+from dslmut.checking.origins import Origin, Root
+from dslmut.checking.source import FunctionNode, Source
+from dslmut.checking.walk import root_name
+from dslmut.diagnostics.codes.mutation import (
+    ChangeWithoutMut,
+    MeaninglessMut,
+    MissingMut,
+    ReboundMut,
+)
+from dslmut.diagnostics.model import Diagnostic, Edit, Fix, Label, Span
+
+THREE_KINDS = "a model (nn.Module), an optimizer state (OptState) or a reference (Ref)"
+
+
+def check_signature(signature: Signature, source: Source, extern: bool) -> Iterator[Diagnostic]:
+    """E1101 in the annotations of a function."""
+    node = signature.definition.node
+    for parameter in signature.parameters:
+        yield from _check_parameter(parameter, node, source, extern)
+    returns = None if isinstance(node, ast.Lambda) else node.returns
+    if returns is not None and signature.returns_mut:
+        yield MeaninglessMut.at(
+            source.span(returns),
+            "a result is not annotated with `Mut`: the caller decides what it may do with it",
+            fix=f"write `-> {_without_mut(returns, source)}`",
+        )
+
+
+def _check_parameter(
+    parameter: Parameter, node: FunctionNode, source: Source, extern: bool
+) -> Iterator[Diagnostic]:
+    argument = _argument_node(node, parameter.name)
+    annotation = argument.annotation if argument else None
+    if annotation is None:
+        return
+    span = source.span(annotation)
+    plain = f"write `{parameter.name}: {_without_mut(annotation, source)}`"
+    if parameter.annotation.misplaced:
+        yield MeaninglessMut.at(
+            span,
+            "`Mut` stands inside of another annotation: only a parameter as a whole can be marked",
+            fix=plain,
+        )
+    elif parameter.mut and parameter.passing in (Passing.STAR, Passing.DOUBLE_STAR):
+        yield MeaninglessMut.at(
+            span,
+            f"`{parameter.passing.value}{parameter.name}` takes any number of arguments, which cannot be marked one by one",
+            fix="give the function one `Mut` parameter for each object that it changes",
+        )
+    elif parameter.mut and extern:
+        yield MeaninglessMut.at(
+            span,
+            "an `@extern` function promises to change nothing",
+            fix=f"{plain}, or use `@fn`",
+        )
+    elif parameter.mut and not parameter.type.markable:
+        yield MeaninglessMut.at(
+            span,
+            f"`{parameter.name}` is a {_described(parameter)}, which is a value; "
+            f"`Mut` takes {THREE_KINDS}",
+            fix=f"{plain} and return the new value",
+        )
+
+
+def _described(parameter: Parameter) -> str:
+    kind = parameter.type.kind
+    return "tensor" if kind in (Kind.TENSOR, Kind.FIELD) else kind.value
+
+
+def _argument_node(node: FunctionNode, name: str) -> ast.arg | None:
+    a = node.args
+    everything = [*a.posonlyargs, *a.args, *a.kwonlyargs, *(x for x in (a.vararg, a.kwarg) if x)]
+    return next((x for x in everything if x.arg == name), None)
+
+
+def _without_mut(annotation: ast.expr, source: Source) -> str:
+    """Return an annotation's text without its ``Mut[...]``."""
+    text = source.segment(annotation)
+    if isinstance(annotation, ast.Subscript) and text.split("[")[0].endswith("Mut"):
+        return source.segment(annotation.slice)
+    for inner in ast.walk(annotation):
+        if isinstance(inner, ast.Subscript) and source.segment(inner.value).endswith("Mut"):
+            return text.replace(source.segment(inner), source.segment(inner.slice))
+    return text.replace("Mut[", "", 1).replace("]", "", 1) if "Mut[" in text else text
+
+
+# -- markers at calls ----------------------------------------------------------------------------
+
+
+def check_calls(facts: Facts, source: Source) -> Iterator[Diagnostic]:
+    """E1101 and E1103 at calls, and E1101 for markers that are no arguments."""
+    for misplaced in facts.of(Misplaced):
+        yield _misplaced(misplaced, source)
+    for argument in facts.of(Argument):
+        yield _spurious(argument, source) if argument.marked else _missing(argument, source)
+
+
+def _misplaced(event: Misplaced, source: Source) -> Diagnostic:
+    node = event.node
+    inner = source.segment(node.args[0]) if node.args else ""
+    if event.place is Place.ARITY:
+        return MeaninglessMut.at(
+            source.span(node), "`mut` takes one argument, the name of what is passed", fix="write `mut(m)`"
+        )
+    if event.place is Place.EXPRESSION:
+        if inner.startswith("mut("):
+            fix: Fix | str = f"write `{inner}`"
+        else:
+            fix = f"bind it to a name first: `part = {inner}`, then pass `mut(part)`"
+        return MeaninglessMut.at(
+            source.span(node), "only a name can be marked, so that a reader sees what changes", fix=fix
+        )
+    return MeaninglessMut.at(
+        source.span(node),
+        "`mut` marks an argument or a method's receiver, and this is neither",
+        fix=Fix(f"write `{inner}`", (Edit(source.span(node), inner),)),
+    )
+
+
+def _spurious(event: Argument, source: Source) -> Diagnostic:
+    assert isinstance(event.node, ast.Call)
+    inner = source.segment(event.node.args[0])
+    callee = event.callee
+    labels = []
+    if event.parameter is not None:
+        message = f"`{event.target}` does not change its parameter `{event.parameter.name}`"
+    elif callee is not None and callee.role is Role.BUILTIN:
+        message = f"`{event.target}` changes none of its arguments"
+    else:
+        message = f"`{event.target}` has no `Mut` parameter for this argument"
+    if callee is not None and callee.role is Role.PLAIN:
+        message = f"`{event.target}` is a plain function: called from plain code, it takes the object itself"
+    if callee is not None and callee.definition is not None and callee.role is not Role.PLAIN:
+        labels.append(Label(_heading(callee.definition), f"`{event.target}` is defined here"))
+    return MeaninglessMut.at(
+        source.span(event.node),
+        message,
+        fix=Fix(f"write `{inner}`", (Edit(source.span(event.node), inner),)),
+        labels=labels,
+    )
+
+
+def _missing(event: Argument, source: Source) -> Diagnostic:
+    text = source.segment(event.node)
+    name = event.parameter.name if event.parameter else "?"
+    marked = f"mut({text})"
+    if isinstance(event.node, ast.Name):
+        fix = Fix(f"write `{marked}`", (Edit(source.span(event.node), marked),))
+    else:
+        fix = Fix(f"bind it to a name first: `part = {text}`, then pass `mut(part)`")
+    labels = []
+    if event.callee is not None and event.callee.definition is not None:
+        labels.append(Label(_heading(event.callee.definition), f"`{name}: Mut[...]` is declared here"))
+    return MissingMut.at(
+        source.span(event.node),
+        f"`{event.target}` may change its parameter `{name}`",
+        fix=fix,
+        labels=labels,
+    )
+
+
+def _heading(span: Span) -> Span:
+    """Return the first line of a definition."""
+    return Span(span.path, span.start, type(span.end)(span.start.line, 10**6))
+
+
+# -- changes -------------------------------------------------------------------------------------
+
+
+def check_changes(facts: Facts, signature: Signature, source: Source) -> Iterator[Diagnostic]:
+    """E1102: a change of what is not the function's to change."""
+    reported = {id(e.node) for e in facts.of(Argument) if e.marked}
+    for change in facts.of(Change):
+        if change.blamed and id(change.node) not in reported:
+            yield _unmarked_change(change, signature, source)
+
+
+def _unmarked_change(change: Change, signature: Signature, source: Source) -> Diagnostic:
+    origin = min(change.blamed, key=lambda o: (o.root is Root.OUTER, str(o)))
+    labels = []
+    if change.alias is not None:
+        alias = change.alias
+        labels.append(Label(alias.site, f"`{alias.name}` may be {alias.origin}, bound here"))
+    parameter = signature.parameter(origin.name) if origin.root is Root.PARAM else None
+    if parameter is not None:
+        argument = _argument_node(signature.definition.node, parameter.name)
+        if argument is not None and (not labels or labels[0].span.start.line != argument.lineno):
+            labels.append(Label(source.span(argument), f"`{parameter.name}` is a parameter without `Mut`"))
+    return ChangeWithoutMut.at(
+        source.span(change.node),
+        f"{_verb(change)} {origin}, {_whose(origin)}",
+        fix=_fix(change, origin, parameter, signature, source),
+        labels=labels,
+    )
+
+
+def _verb(change: Change) -> str:
+    subject = "this may change" if _aliased(change) else "this changes"
+    match change.verb:
+        case Verb.METHOD:
+            return f"`{change.name}` works in place: {subject}"
+        case Verb.WRITER:
+            return f"`{change.name}` writes to its argument: {subject}"
+        case Verb.ARGUMENT:
+            return f"{change.name if change.name.startswith('`') or ' ' in change.name else f'`{change.name}`'} is given the right to change it: {subject}"  # noqa: E501
+        case Verb.AUGMENT:
+            return f"`{change.name}=` on a tensor works in place: {subject}"
+    return subject
+
+
+def _aliased(change: Change) -> bool:
+    return len(change.touched) > 1
+
+
+def _whose(origin: Origin) -> str:
+    if origin.root is Root.OUTER:
+        return "a variable from outside of the function"
+    if origin.path and "[]" not in origin.path:
+        return f"a part of `{origin.name}`, which is a parameter without `Mut`"
+    return "which is a parameter without `Mut`"
+
+
+def _fix(
+    change: Change, origin: Origin, parameter: Parameter | None, signature: Signature, source: Source
+) -> Fix:
+    name = origin.name
+    if change.verb is Verb.METHOD and change.name in ("train", "eval") and origin.kind is Kind.MODEL:
+        return Fix(f"write `with dslmut.eval_mode({name}):`, which restores the mode of every module")
+    if origin.kind not in MARKABLE:
+        return Fix(_value_fix(change, source))
+    if parameter is None:
+        return Fix(f"pass it as a parameter `{name}: Mut[...]`, and write `mut({name})` at the calls")
+    argument = _argument_node(signature.definition.node, name)
+    if argument is None or argument.annotation is None:
+        return Fix(f"annotate the parameter: `{name}: Mut[...]`, and write `mut({name})` at the calls")
+    text = source.segment(argument.annotation)
+    edit = Edit(source.span(argument.annotation), f"Mut[{text}]")
+    return Fix(f"write `{name}: Mut[{text}]`, and `mut({name})` at the calls", (edit,))
+
+
+def _value_fix(change: Change, source: Source) -> str:
+    """Say how to make a new tensor instead of changing one that was given."""
+    name = root_name(change.subject) or "x"
+    match change.verb:
+        case Verb.AUGMENT:
+            return f"make a new tensor: `{name} = {name} {change.name} ...`"
+        case Verb.METHOD if kn.in_place(change.name):
+            new = change.name.rstrip("_")
+            return f"make a new tensor: `{name} = {name}.{new}(...)`, or copy it first: `{name} = {name}.clone()`"
+    return f"copy it first: `{name} = {name}.clone()`"
+
+
+# -- rebindings ----------------------------------------------------------------------------------
+
+
+def check_rebindings(facts: Facts, signature: Signature, source: Source) -> Iterator[Diagnostic]:
+    """E1104: a ``Mut`` parameter's name gets another object; E1101: the name ``mut`` does."""
+    for event in facts.of(Rebinding):
+        span = _naming(source, event.node)
+        if event.name not in signature.mut_names:
+            yield MeaninglessMut.at(
+                span,
+                f"`{event.name}` marks arguments; here it gets another meaning",
+                fix="choose another name",
+            )
+            continue
+        argument = _argument_node(signature.definition.node, event.name)
+        labels = [Label(source.span(argument), "declared here")] if argument else []
+        yield ReboundMut.at(
+            span,
+            f"`{event.form}` binds the name `{event.name}` to something else; the caller's object stays as it is",
+            fix=f"set what should change: `{event.name}.field = value`; or use another name",
+            labels=labels,
+        )
+
+
+def _naming(source: Source, node: ast.AST) -> Span:
+    """Return the first line of a statement that binds a name, the whole of an expression."""
+    span = source.span(node)
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler):
+        line = source.lines[span.start.line - 1]
+        return Span(span.path, span.start, type(span.end)(span.start.line, len(line)))
+    return span

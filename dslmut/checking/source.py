@@ -1,0 +1,106 @@
+"""A text, its tree, and where each node of it stands."""
+
+from __future__ import annotations
+
+import ast
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from dslmut.diagnostics.model import Position, Span
+
+FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+Scope = FunctionNode | ast.ClassDef
+
+
+@dataclass(frozen=True)
+class Definition:
+    """A function in its file.
+
+    Args:
+        node: Its tree.
+        outer: The functions and classes that it stands in, the outermost first.
+    """
+
+    node: FunctionNode
+    outer: tuple[Scope, ...]
+
+    @property
+    def name(self) -> str:
+        """Return the name it is defined under, as in ``__name__``."""
+        return "<lambda>" if isinstance(self.node, ast.Lambda) else self.node.name
+
+    @property
+    def first_line(self) -> int:
+        """Return the line that its code object names: that of its first decorator."""
+        decorators = [] if isinstance(self.node, ast.Lambda) else self.node.decorator_list
+        return min([self.node.lineno, *(d.lineno for d in decorators)])
+
+    @property
+    def owner(self) -> ast.ClassDef | None:
+        """Return the class whose method it is."""
+        return self.outer[-1] if self.outer and isinstance(self.outer[-1], ast.ClassDef) else None
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A parsed file or notebook cell."""
+
+    path: str
+    text: str
+    tree: ast.Module
+
+    @functools.cached_property
+    def lines(self) -> tuple[str, ...]:
+        """The lines as the parser counts them, without their ends."""
+        # str.splitlines also splits at form feeds and other separators; Python's parser doesn't.
+        text = self.text.replace("\r\n", "\n").replace("\r", "\n")
+        return tuple(text.split("\n"))
+
+    @functools.cached_property
+    def definitions(self) -> tuple[Definition, ...]:
+        """All functions and lambdas, the outer ones before those inside them."""
+        return tuple(_definitions(self.tree, ()))
+
+    def span(self, node: ast.AST) -> Span:
+        """Say where a statement or expression stands."""
+        return Span(
+            self.path,
+            self._position(node.lineno, node.col_offset),  # pyright: ignore[reportAttributeAccessIssue]
+            self._position(node.end_lineno, node.end_col_offset),  # pyright: ignore[reportAttributeAccessIssue]
+        )
+
+    def segment(self, node: ast.AST) -> str:
+        """Return the text of a node."""
+        return self.slice(self.span(node))
+
+    def slice(self, span: Span) -> str:
+        """Return the text of a range."""
+        lines = list(self.lines[span.start.line - 1 : span.end.line])
+        lines[-1] = lines[-1][: span.end.column]
+        lines[0] = lines[0][span.start.column :]
+        return "\n".join(lines)
+
+    def _position(self, line: int, offset: int) -> Position:
+        text = self.lines[line - 1] if line <= len(self.lines) else ""
+        if not text.isascii():  # the parser counts bytes of UTF-8
+            offset = len(text.encode()[:offset].decode(errors="ignore"))
+        return Position(line, offset)
+
+
+@functools.lru_cache(maxsize=256)
+def parse(path: str, text: str) -> Source:
+    """Parse a text; one result per text, so that trees must not be changed.
+
+    Raises:
+        SyntaxError: If it is no Python.
+    """
+    return Source(path, text, ast.parse(text, filename=path))
+
+
+def _definitions(node: ast.AST, outer: tuple[Scope, ...]) -> Iterator[Definition]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, FunctionNode):
+            yield Definition(child, outer)
+        inside = (*outer, child) if isinstance(child, Scope) else outer
+        yield from _definitions(child, inside)

@@ -1,0 +1,310 @@
+"""Names resolved over files: they are parsed, imports are followed, and nothing is imported."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from dslmut.checking import definitions, wellknown
+from dslmut.checking.entities import (
+    UNKNOWN,
+    Alias,
+    Class,
+    Entity,
+    Function,
+    Instance,
+    Kind,
+    Module,
+    Role,
+    Word,
+)
+from dslmut.checking.resolve import entity_of, read_annotation
+from dslmut.checking.source import Definition, Source, parse
+
+
+class Project:
+    """The files that names may lead to.
+
+    Args:
+        roots: Folders that modules are imported from, besides that of the checked file.
+    """
+
+    def __init__(self, roots: Iterable[Path] | None = None) -> None:
+        paths = [Path(p) for p in sys.path if p] if roots is None else roots
+        self._roots = tuple(p for p in paths if p.is_dir())
+        self._files: dict[tuple[str, Path | None], ModuleFile | None] = {}
+
+    def module(self, dotted: str, home: Path | None = None) -> ModuleFile | None:
+        """Return a module's file by its dotted name, or None where there is none to read."""
+        key = (dotted, home)
+        if key not in self._files:
+            self._files[key] = None  # while it is being read: imports may go round in a circle
+            self._files[key] = self._find(dotted, home)
+        return self._files[key]
+
+    def exists(self, dotted: str, home: Path | None) -> bool:
+        """Say whether a dotted name is a module or package with a file or folder."""
+        return any(True for _ in self._candidates(dotted, home))
+
+    def _candidates(self, dotted: str, home: Path | None) -> Iterator[Path]:
+        relative = Path(*dotted.split("."))
+        for root in (*([home] if home else []), *self._roots):
+            for path in (root / relative / "__init__.py", (root / relative).with_suffix(".py")):
+                if path.is_file():
+                    yield path
+            if (root / relative).is_dir():
+                yield root / relative
+
+    def _find(self, dotted: str, home: Path | None) -> ModuleFile | None:
+        for path in self._candidates(dotted, home):
+            if path.is_file():
+                try:
+                    source = parse(str(path), path.read_text(encoding="utf-8"))
+                except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
+                    return None
+                return ModuleFile(source, dotted, self, home)
+        return None
+
+
+def home_of(path: Path) -> tuple[Path, str]:
+    """Return the folder that a file's package is imported from, and its dotted name."""
+    path = path.absolute()
+    parts = [] if path.name == "__init__.py" else [path.stem]
+    folder = path.parent
+    while (folder / "__init__.py").is_file():
+        parts.insert(0, folder.name)
+        folder = folder.parent
+    return folder, ".".join(parts)
+
+
+class ModuleFile:
+    """A parsed module and what its names stand for."""
+
+    def __init__(self, source: Source, dotted: str, project: Project, home: Path | None) -> None:
+        self.source, self.dotted, self.project, self.home = source, dotted, project, home
+        self._resolving: set[str] = set()
+        self._known: dict[str, Entity | None] = {}
+
+    @property
+    def package(self) -> str:
+        """Return the dotted name that relative imports start from."""
+        is_package = Path(self.source.path).name == "__init__.py"
+        return self.dotted if is_package else self.dotted.rpartition(".")[0]
+
+    @functools.cached_property
+    def bindings(self) -> dict[str, ast.stmt]:
+        """The statement that last binds each name at the top level of the module."""
+        return dict(_top_level(self.source.tree.body))
+
+    def entity(self, name: str) -> Entity | None:
+        """Return what a name at the top level of the module stands for."""
+        if name in self._known:
+            return self._known[name]
+        if name in self._resolving or name not in self.bindings:
+            return None
+        self._resolving.add(name)
+        try:
+            found = self._resolve(name, self.bindings[name])
+        finally:
+            self._resolving.discard(name)
+        self._known[name] = found
+        return found
+
+    def _resolve(self, name: str, node: ast.stmt) -> Entity | None:
+        resolver = StaticResolver(self)
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                return definitions.function_from(node, self.source, resolver)
+            case ast.ClassDef():
+                return definitions.class_from(node, self.source, resolver)
+            case ast.Import(names=aliases):
+                alias = next(a for a in aliases if bound_by(a) == name)
+                return self.imported(alias.name if alias.asname else bound_by(alias), None, 0)
+            case ast.ImportFrom(module=module, names=aliases, level=level):
+                alias = next(a for a in aliases if bound_by(a) == name)
+                return self.imported(module or "", alias.name, level)
+            case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
+                return _assigned(value, resolver)
+        return None
+
+    def imported(self, module: str, name: str | None, level: int) -> Entity | None:
+        """Return what ``from module import name`` gives, or the module itself."""
+        if level:
+            parts = self.package.split(".")
+            base = ".".join(parts[: len(parts) - level + 1])
+            module = f"{base}.{module}" if module else base
+        found = Module(module)
+        return found if name is None else member_of(self.project, self.home, module, name)
+
+
+def bound_by(alias: ast.alias) -> str:
+    """Return the name that an import binds."""
+    return alias.asname or alias.name.partition(".")[0]
+
+
+def member_of(project: Project, home: Path | None, module: str, name: str) -> Entity | None:
+    """Return what a name of a module stands for."""
+    dotted = f"{module}.{name}"
+    known = wellknown.well_known(dotted)
+    if known is not None:
+        return known
+    if module.partition(".")[0] == "torch":
+        return _torch(project, home, module, name)
+    file = project.module(module, home)
+    found = file.entity(name) if file is not None else None
+    if found is not None:
+        return found
+    if project.exists(dotted, home):
+        return Module(dotted)
+    return None
+
+
+_TORCH_MODULES = frozenset(
+    "torch.nn torch.nn.functional torch.nn.init torch.nn.utils torch.optim torch.func torch.linalg "
+    "torch.autograd torch.utils torch.utils.data torch.cuda torch.amp torch.fft torch.special "
+    "torch.optim.lr_scheduler torch.distributed torch.backends torch.jit torch.random".split()
+)
+
+
+def _torch(project: Project, home: Path | None, module: str, name: str) -> Entity | None:
+    """Return what a name of torch stands for; its files are read only for their classes."""
+    dotted = f"{module}.{name}"
+    if dotted in _TORCH_MODULES:
+        return Module(dotted)
+    if name[:1].isupper():
+        if module.startswith("torch.nn") or module.startswith("torch.optim"):
+            return _torch_class(project, home, module, name)
+        return None
+    return wellknown.torch_function(dotted, written_in_python=module not in ("torch", "torch.linalg"))
+
+
+def _torch_class(project: Project, home: Path | None, module: str, name: str) -> Entity | None:
+    file = project.module(module, home)
+    found = file.entity(name) if file is not None else None
+    if found is None and file is not None:
+        found = _star_imported(project, home, file, name)
+    if isinstance(found, Class) and found.kind is not Kind.UNKNOWN:
+        return found
+    if module == "torch.nn":
+        return Class(name, Kind.MODEL, key=f"torch.nn.{name}")
+    if module == "torch.optim":
+        return Class(name, Kind.STATE, key=f"torch.optim.{name}")
+    return None
+
+
+def _star_imported(
+    project: Project, home: Path | None, file: ModuleFile, name: str
+) -> Entity | None:
+    for node in file.source.tree.body:
+        if isinstance(node, ast.ImportFrom) and any(a.name == "*" for a in node.names):
+            inner = file.imported(node.module or "", None, node.level)
+            if isinstance(inner, Module):
+                found = member_of(project, home, inner.name, name)
+                if found is not None:
+                    return found
+    return None
+
+
+def _assigned(value: ast.expr, resolver: StaticResolver) -> Entity | None:
+    match value:
+        case ast.Name() | ast.Attribute():
+            return entity_of(value, resolver)
+        case ast.Subscript() | ast.BinOp():
+            annotation = read_annotation(value, resolver)
+            return Alias(annotation) if annotation.type != UNKNOWN or annotation.mut else None
+        case ast.Call():
+            made = _decorated(value, resolver)
+            return made or definitions.instance_of(value, resolver)
+        case ast.Constant():
+            return Instance(read_annotation(ast.Constant(None), resolver).type)
+    return None
+
+
+def _decorated(value: ast.Call, resolver: StaticResolver) -> Entity | None:
+    """Return what ``step = fn(plain)`` makes."""
+    if entity_of(value.func, resolver) != Word("fn") or len(value.args) != 1:
+        return None
+    inner = entity_of(value.args[0], resolver)
+    if not isinstance(inner, Function):
+        return None
+    from dataclasses import replace
+
+    return replace(inner, role=Role.FN)
+
+
+def _top_level(body: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
+    """Yield each binding of a module, those under ``if``, ``try`` and ``with`` too."""
+    for node in body:
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name, node
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                yield from ((bound_by(a), node) for a in aliases if a.name != "*")
+            case ast.Assign(targets=targets):
+                yield from ((t.id, node) for t in targets if isinstance(t, ast.Name))
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield name, node
+            case ast.If(body=inner, orelse=other):
+                yield from _top_level([*other, *inner])
+            case ast.Try(body=inner, handlers=handlers, orelse=other, finalbody=final):
+                yield from _top_level([*(s for h in handlers for s in h.body), *inner, *other, *final])
+            case ast.With(body=inner):
+                yield from _top_level(inner)
+
+
+class StaticResolver:
+    """Resolves the names of one function over files.
+
+    Args:
+        file: The module.
+        definition: The function, whose enclosing scopes are looked into first.
+    """
+
+    def __init__(self, file: ModuleFile, definition: Definition | None = None) -> None:
+        self.file, self.definition = file, definition
+
+    def name(self, name: str) -> Entity | None:
+        """Return what a free name stands for."""
+        for scope in reversed(self.definition.outer if self.definition else ()):
+            if isinstance(scope, ast.ClassDef | ast.Lambda):
+                continue
+            for bound, node in _top_level(scope.body):
+                if bound == name:
+                    return self.file._resolve(name, node)
+        found = self.file.entity(name)
+        if found is None and name not in self.file.bindings:
+            return wellknown.well_known(f"builtins.{name}")
+        return found
+
+    def member(self, owner: Module | Class, name: str) -> Entity | None:
+        """Return what ``owner.name`` stands for."""
+        if isinstance(owner, Class):
+            return member_of_class(owner, name)
+        return member_of(self.file.project, self.file.home, owner.name, name)
+
+    def imported(self, module: str, name: str | None, level: int) -> Entity | None:
+        """Return what an import inside the function gives."""
+        return self.file.imported(module, name, level)
+
+    def own_class(self) -> Class | None:
+        """Return the class whose method is checked."""
+        owner = self.definition.owner if self.definition else None
+        if owner is None:
+            return None
+        return definitions.class_from(owner, self.file.source, self)
+
+    def super_class(self) -> Class | None:
+        """Return the first base of that class."""
+        owner = self.definition.owner if self.definition else None
+        bases = [definitions.base_of(b, self) for b in owner.bases] if owner else []
+        return bases[0] if bases else None
+
+
+def member_of_class(owner: Class, name: str) -> Entity | None:
+    """Return what ``C.name`` stands for: ``init`` of a model, or a method."""
+    if owner.kind is Kind.MODEL and name == "init":
+        return definitions.initialiser_of(owner)
+    return owner.members.method(name)

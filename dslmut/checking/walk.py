@@ -1,0 +1,348 @@
+"""The state of one walk over a function, and the operations that statements and expressions share.
+
+A walk interprets the function over the lattice of ``origins``: it runs every statement once (those
+of loops until nothing changes any more) on environments that say what each name may be.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+from dslmut.checking import entities as en
+from dslmut.checking.entities import Kind
+from dslmut.checking.facts import Alias, Change, Facts, FieldSet, Rebinding, Signature, Verb
+from dslmut.checking.origins import (
+    NOTHING,
+    Binding,
+    Environment,
+    Origin,
+    Root,
+    Value,
+    holding,
+    join,
+    meet,
+    part,
+)
+from dslmut.checking.resolve import Resolver, type_of
+from dslmut.checking.scopes import bound_names
+from dslmut.checking.source import FunctionNode, Source
+
+Handler = Callable[["Walk", ast.AST], object]
+
+
+@dataclass
+class Loop:
+    """The paths that leave a loop's body early."""
+
+    breaks: list[Environment] = field(default_factory=list)
+    continues: list[Environment] = field(default_factory=list)
+
+
+class Walk:
+    """One pass over a function, a nested function, or a module.
+
+    Args:
+        source: The text it is in.
+        resolver: Of names from outside.
+        facts: Where to record.
+        handlers: What to do for each type of node.
+        scope: The function or module.
+        signature: What the function may change; None where anything may be changed.
+        parent: The walk over the enclosing function that a nested one shares rights with.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        resolver: Resolver,
+        facts: Facts,
+        handlers: Mapping[type[ast.AST], Handler],
+        scope: FunctionNode | ast.Module | ast.ClassDef,
+        signature: Signature | None = None,
+        parent: Walk | None = None,
+    ) -> None:
+        self.source = source
+        self.resolver = resolver
+        self.facts = facts
+        self.handlers = handlers
+        self.scope = scope
+        self.signature = signature
+        self.parent = parent
+        self.locals = bound_names(scope)
+        self.env = Environment()
+        self.alive = True
+        self.loops: list[Loop] = []
+        self.catchers: list[list[Environment]] = []
+        self.ever = Environment()
+        self.nested: list[FunctionNode | ast.ClassDef] = []
+
+    # -- running -----------------------------------------------------------------------------
+
+    @property
+    def restricted(self) -> bool:
+        """Say whether the rules about what may be changed hold here."""
+        return self.root.signature is not None
+
+    @property
+    def root(self) -> Walk:
+        """Return the walk over the outermost function."""
+        return self if self.parent is None else self.parent.root
+
+    def block(self, statements: Iterable[ast.stmt]) -> None:
+        """Run statements in order."""
+        for statement in statements:
+            self.statement(statement)
+
+    def statement(self, node: ast.stmt) -> None:
+        """Run one statement; what may be raised from it leaves with the values before or after."""
+        self._may_raise()
+        self.handlers[type(node)](self, node)
+        self._may_raise()
+
+    def _may_raise(self) -> None:
+        if self.catchers and self.alive:
+            self.catchers[-1].append(self.env.fork())
+
+    def evaluate(self, node: ast.expr | None) -> Value:
+        """Return what an expression may be, and record what evaluating it does."""
+        if node is None:
+            return NOTHING
+        value = self.handlers[type(node)](self, node)
+        assert isinstance(value, Value)
+        return value
+
+    def branch(self, run: Callable[[], object], start: Environment) -> Environment | None:
+        """Run one path from *start*; return where it ends, or None where it leaves."""
+        alive = self.alive
+        self.env, self.alive = start, alive
+        run()
+        end = self.env if self.alive else None
+        self.alive = alive
+        return end
+
+    def resume(self, ends: Iterable[Environment | None]) -> None:
+        """Go on where paths meet. Where none arrives, what follows is dead but checked as well."""
+        met = meet(ends)
+        if met is None:
+            self.alive = False
+        else:
+            self.env = met
+
+    def leave(self, into: list[Environment] | None = None) -> None:
+        """End the path, as ``return``, ``raise``, ``break`` and ``continue`` do."""
+        if into is not None and self.alive:
+            into.append(self.env.fork())
+        self.alive = False
+
+    # -- names -------------------------------------------------------------------------------
+
+    def fresh(self, node: ast.AST, kind: Kind = Kind.UNKNOWN) -> Origin:
+        """Return the origin of what this node makes anew."""
+        return Origin(Root.FRESH, f"#{node.lineno}:{node.col_offset}", kind)  # pyright: ignore[reportAttributeAccessIssue]
+
+    def lookup(self, name: str) -> Value:
+        """Return what a name may be at this point."""
+        binding = self.env.get(name)
+        if binding is not None:
+            return binding.value
+        if name in self.locals:
+            return NOTHING
+        if self.parent is not None:
+            return self.parent.captured(name)
+        return self.outside(name)
+
+    def captured(self, name: str) -> Value:
+        """Return what a nested function may find under a name of this one, whenever it runs."""
+        if name not in self.locals:
+            return self.lookup(name)
+        value = self.ever.get(name)
+        return value.value if value else NOTHING
+
+    def outside(self, name: str) -> Value:
+        """Return what a name of the module or of an enclosing plain function stands for."""
+        entity = self.resolver.name(name)
+        type_ = type_of(entity)
+        origins = frozenset({Origin(Root.OUTER, name, type_.kind)})
+        return Value(type_, origins if entity is None or isinstance(entity, en.Instance) else frozenset(), entity=entity)
+
+    def binding(self, name: str) -> Binding | None:
+        """Return the binding of a name, of an enclosing function too."""
+        found = self.env.get(name)
+        if found is None and self.parent is not None and name not in self.locals:
+            return self.parent.ever.get(name) or self.parent.binding(name)
+        return found
+
+    def bind(self, name: str, value: Value, node: ast.AST, form: str) -> None:
+        """Give a name a value."""
+        owner = self.owner_of(name)
+        mut_names = owner.signature.mut_names if owner is not None and owner.signature else ()
+        if name in mut_names or self.hides_mut(name, value):
+            self.facts.record(Rebinding(node, name, form))
+            return
+        span = self.source.span(node)
+        binding = Binding(value, frozenset((o, span) for o in value.reachable))
+        if owner is self or owner is None:
+            self.env[name] = binding
+        home = owner or self
+        before = home.ever.get(name)
+        if before is None:
+            home.ever[name] = binding
+        else:
+            home.ever[name] = Binding(join(before.value, value), before.sites | binding.sites)
+
+    def owner_of(self, name: str) -> Walk | None:
+        """Return the walk over the function that a name belongs to; None for the module's."""
+        if name in self.locals:
+            return self
+        return self.parent.owner_of(name) if self.parent is not None else None
+
+    def super_(self) -> Value:
+        """Return what ``super()`` stands for: the first parameter, seen as its base class."""
+        scope = self.root.scope
+        arguments = [] if isinstance(scope, ast.Module | ast.ClassDef) else scope.args.posonlyargs + scope.args.args
+        origins = self.lookup(arguments[0].arg).origins if arguments else frozenset()
+        cls = self.resolver.super_class()
+        return Value(cls.type if cls else en.UNKNOWN, origins)
+
+    def hides_mut(self, name: str, value: Value) -> bool:
+        """Say whether binding a name takes ``mut`` away from the function."""
+        outside = self.restricted and self.parent is None and self.resolver.name(name)
+        return outside == en.Word("mut") and value.entity != en.Word("mut")
+
+    @contextmanager
+    def own_names(self, names: frozenset[str]) -> Iterator[None]:
+        """Evaluate a comprehension, whose targets hide names of the function for a while."""
+        hidden = {n: self.env[n] for n in names if n in self.env}
+        outer_locals = self.locals
+        self.locals = outer_locals | names
+        yield
+        self.locals = outer_locals
+        for name in names:
+            self.env.pop(name, None)
+        self.env.update(hidden)
+
+    # -- reading -----------------------------------------------------------------------------
+
+    def used(self, value: Value) -> Value:
+        """Note that a name was read as a value: reads from before a change need a snapshot."""
+        for read in value.reads:
+            if read.stale:
+                self.facts.snapshots.add(read.site)
+        return value
+
+    def handle(self, node: ast.expr) -> Value:
+        """Evaluate an expression that is needed as the very object, not as a value."""
+        if not isinstance(node, ast.Name):
+            return self.evaluate(node)
+        value = self.lookup(node.id)
+        self.facts.handles.update(read.site for read in value.reads)
+        return value
+
+    def attribute(self, owner: Value, name: str) -> Value:
+        """Return what ``owner.name`` may be."""
+        entity = owner.entity
+        if isinstance(entity, en.Module | en.Class):
+            found = self.resolver.member(entity, name)
+            return Value(type_of(found), owner.origins, entity=found)
+        declared = owner.type.cls.members.field(name) if owner.type.cls else None
+        if declared == en.PLAIN:
+            return Value(en.PLAIN)
+        return part(owner, name, declared or en.UNKNOWN)
+
+    # -- changing ----------------------------------------------------------------------------
+
+    def change(
+        self, node: ast.AST, subject: ast.expr, touched: Iterable[Origin], verb: Verb, name: str
+    ) -> None:
+        """Record that the things *touched*, any of which *subject* may be, are changed."""
+        touched = frozenset(touched)
+        if not touched:
+            return
+        self.env.stale(touched)
+        blamed = frozenset(o for o in touched if not o.changeable)
+        self.facts.record(
+            Change(node, subject, blamed, touched, verb, name, self.alias(subject, blamed))
+        )
+
+    def alias(self, subject: ast.expr, blamed: Iterable[Origin]) -> Alias | None:
+        """Return the name at the root of an expression, and where it got what is blamed."""
+        name = root_name(subject)
+        binding = self.binding(name) if name else None
+        if name is None or binding is None:
+            return None
+        for origin in sorted(blamed, key=str):
+            site = binding.site_of(origin) if origin.name != name else None
+            if site is not None:
+                return Alias(name, *site)
+        return None
+
+    def set_attribute(self, target: ast.Attribute, value: Value, literal: ast.expr | None) -> None:
+        """Assign an attribute: a change of a model, an error on a value, or nobody's business."""
+        owner = self.evaluate(target.value)
+        self.facts.record(FieldSet(target, owner, target.attr, value, literal))
+        if is_ordinary(owner) or target.attr in ("grad",):
+            self.facts.plain.add(id(target))
+        else:
+            self.facts.plain.discard(id(target))
+        fresh = all(o.root is Root.FRESH for o in owner.origins) and not owner.holds
+        self.facts.fresh[id(target)] = fresh and self.facts.fresh.get(id(target), True)
+        self.change(target, target.value, attribute_owners(owner, target.attr), Verb.FIELD, target.attr)
+        if value.type.kind not in SETTLED:
+            self.hold(target.value, value, target)
+
+    def hold(self, holder: ast.expr, value: Value, node: ast.AST) -> None:
+        """Note that the object under a name now holds a value too."""
+        name = root_name(holder)
+        binding = self.env.get(name) if name else None
+        if name is None or binding is None or not value.reachable:
+            return
+        old = binding.value
+        if old.type.kind in SETTLED or value.reachable <= old.reachable:
+            return
+        if old.type.kind is Kind.CONTAINER:
+            added = holding([value], self.fresh(node))
+            grown = replace(join(old, added), origins=old.origins)
+        else:
+            grown = replace(old, holds=old.holds | value.reachable)
+        span = self.source.span(node)
+        self.env[name] = Binding(grown, binding.sites | {(o, span) for o in value.reachable})
+
+
+SETTLED = frozenset({Kind.TENSOR, Kind.FIELD, Kind.PLAIN})
+"""What cannot come to hold anything: a tensor copies what is put into it."""
+
+
+def root_name(node: ast.expr) -> str | None:
+    """Return the name that an expression starts from."""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Starred):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else None
+
+
+def is_tensor(value: Value) -> bool:
+    """Say whether a value is a tensor, of a model or not."""
+    return value.type.kind in (Kind.TENSOR, Kind.FIELD)
+
+
+def is_ordinary(owner: Value) -> bool:
+    """Say whether assigning an attribute of it is certainly no field of a model."""
+    return owner.type.kind in (Kind.OBJECT, Kind.CALLABLE) or isinstance(
+        owner.entity, en.Module | en.Class
+    )
+
+
+def attribute_owners(owner: Value, name: str) -> Iterator[Origin]:
+    """Yield those origins of an object for which assigning an attribute is a change."""
+    kind = owner.type.kind
+    if name == "grad" or kind in (Kind.OBJECT, Kind.PLAIN, Kind.CONTAINER, Kind.CALLABLE):
+        return
+    if kind in (Kind.TENSOR, Kind.FIELD):
+        if name in ("requires_grad", "data") and not owner.view:
+            yield from owner.origins
+        return
+    for origin in owner.origins:
+        if kind in en.MARKABLE or origin.kind in en.MARKABLE:
+            yield origin

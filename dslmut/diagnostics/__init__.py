@@ -1,0 +1,1 @@
+"""Diagnostics: what is wrong, where, why, and the code to write. Imports no torch."""

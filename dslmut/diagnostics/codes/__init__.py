@@ -1,0 +1,1 @@
+"""One small class per code: its docstring is its page."""

@@ -1,0 +1,168 @@
+"""The words that users write in annotations and at calls.
+
+Nothing here has behaviour of its own, and nothing here imports torch: the checker, the command
+line and the language server read these words without loading the library that runs them.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TypeAlias, TypeVar, final
+
+__all__ = ["MUT", "Domain", "Index", "Mut", "MutMarker", "Token", "mut"]
+
+T = TypeVar("T")
+
+
+@final
+class MutMarker:
+    """The metadata in ``Mut[M]``, which is ``Annotated[M, MUT]``."""
+
+    def __repr__(self) -> str:
+        return "MUT"
+
+    def __reduce__(self) -> str:
+        return "MUT"
+
+
+MUT = MutMarker()
+
+# An alias and not a `type` statement: that one would lose the metadata.
+Mut: TypeAlias = Annotated[T, MUT]
+"""Annotate a parameter that the function may change: ``m: Mut[Mlp]``."""
+
+
+class Token:
+    """What ``mut(x)`` makes: a marked argument, on its way from a call into its parameter.
+
+    A function with a ``Mut`` parameter takes the object out before anything else runs. Whatever
+    else touches a token is code that no marker was meant for, so that every use is E1101.
+    """
+
+    __slots__ = ("_o",)
+
+    def __init__(self, o: object, /) -> None:
+        self._o = o
+
+    def __getattr__(self, name: str) -> Any:
+        return _bound_method(self._o, name) or _misuse(self._o, f"`.{name}` is read from it")
+
+    def __repr__(self) -> str:
+        return f"mut({type(self._o).__name__})"
+
+
+def _bound_method(o: object, name: str) -> Any:
+    """Bind the method *name* of *o* to a token, if its ``self`` is ``Mut``; else None."""
+    method = getattr(o, name, None)
+    function = getattr(method, "__func__", None)
+    spec = getattr(function, "__dslmut__", None)
+    if spec is None or not spec.marks_receiver:
+        return None
+    return type(method)(function, Token(method.__self__))
+
+
+def _misuse(o: object, how: str) -> NoReturn:
+    from dslmut.diagnostics.raising import spurious_token
+
+    raise spurious_token(type(o).__name__, how)
+
+
+def _refuse(name: str, how: str) -> Any:
+    def method(self: Token, *_: object, **__: object) -> NoReturn:
+        _misuse(self._o, how)
+
+    method.__name__ = name
+    return method
+
+
+# Python looks these up on the type, past __getattr__.
+for _name, _how in {
+    "__call__": "it is called",
+    "__setattr__": "an attribute of it is set",
+    "__delattr__": "an attribute of it is deleted",
+    "__getitem__": "an item of it is read",
+    "__setitem__": "an item of it is set",
+    "__delitem__": "an item of it is deleted",
+    "__iter__": "it is iterated over",
+    "__next__": "it is iterated over",
+    "__len__": "its length is taken",
+    "__contains__": "`in` is asked of it",
+    "__bool__": "its truth is asked",
+    "__enter__": "it is entered by `with`",
+    "__exit__": "it is entered by `with`",
+    "__await__": "it is awaited",
+    "__float__": "a number is made of it",
+    "__int__": "a number is made of it",
+    "__index__": "a number is made of it",
+    "__neg__": "it is computed with",
+    "__copy__": "it is copied",
+    "__deepcopy__": "it is copied",
+    "__reduce_ex__": "it is pickled",
+    "__torch_function__": "it is given to a torch function",
+    "__array__": "it is given to NumPy",
+    **{
+        f"__{prefix}{name}__": "it is computed with"
+        for name in ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "or", "and", "xor")
+        for prefix in ("", "r", "i")
+    },
+}.items():
+    if _name == "__setattr__":
+        continue
+    setattr(Token, _name, _refuse(_name, _how))
+del _name, _how
+
+
+def mut(x: T, /) -> T:
+    """Mark an argument that the called function may change: ``step(mut(m), x, y)``.
+
+    Args:
+        x: A model, an optimizer state or a reference, given by its name.
+
+    Returns:
+        The object, for a type checker. At run time a token, which only the parameter takes
+        apart; inside ``@fn`` the rewritten call makes it.
+
+    Raises:
+        CheckError: E1101, where a token reaches a parameter without ``Mut`` or plain code.
+    """
+    return Token(x)  # pyright: ignore[reportReturnType]
+
+
+@dataclass(frozen=True)
+class Domain:
+    """The metadata in ``Index[Tensor, "b -> C"]``: every element is at least 0 and below *size*.
+
+    Args:
+        size: A number, or the name of a dimension that the call or the model binds.
+    """
+
+    size: str
+
+
+if TYPE_CHECKING:
+    from dslmut._index import Index as Index
+else:
+
+    class Index:
+        """An integer tensor that indexes: ``Index[Tensor, "b -> C"]`` holds 0 <= i < C.
+
+        The part before the arrow is the tensor's shape, as in jaxtyping; the part after it is
+        the size of what is indexed. At run time it is ``Annotated[Int[Tensor, "b"], Domain("C")]``.
+        """
+
+        def __class_getitem__(cls, item: tuple[Any, str]) -> Any:
+            array, text = item
+            return _index(array, text)
+
+
+@functools.cache
+def _index(array: Any, text: str) -> Any:
+    from jaxtyping import Int
+
+    shape, arrow, size = text.partition("->")
+    if not arrow or len(size.split()) != 1:
+        raise TypeError(
+            f'Index[..., {text!r}] needs a shape and a size, as in Index[Tensor, "b -> C"]'
+        )
+    return Annotated[Int[array, shape.strip()], Domain(size.strip())]
