@@ -1,0 +1,50 @@
+"""Mutation that shows, and optimizers in ten lines: a small language inside PyTorch.
+
+The public names are loaded on first use: ``import dslmut`` itself imports no torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dslmut.diagnostics.exceptions import CheckError as CheckError
+    from dslmut.diagnostics.exceptions import DslmutError as DslmutError
+    from dslmut.diagnostics.exceptions import FieldError as FieldError
+    from dslmut.diagnostics.exceptions import MutationError as MutationError
+    from dslmut.diagnostics.exceptions import OptimizerError as OptimizerError
+    from dslmut.functions.decorate import extern as extern
+    from dslmut.functions.decorate import fn as fn
+    from dslmut.functions.fields import set_field as set_field
+    from dslmut.functions.gradients import Gradient as Gradient
+    from dslmut.functions.gradients import grad as grad
+    from dslmut.functions.gradients import value_and_grad as value_and_grad
+    from dslmut.vocabulary import MUT as MUT
+    from dslmut.vocabulary import Index as Index
+    from dslmut.vocabulary import Mut as Mut
+    from dslmut.vocabulary import mut as mut
+
+_HOMES = {
+    "dslmut.vocabulary": "MUT Index Mut mut",
+    "dslmut.diagnostics.exceptions": "CheckError DslmutError FieldError MutationError OptimizerError",
+    "dslmut.functions.decorate": "extern fn",
+    "dslmut.functions.fields": "set_field",
+    "dslmut.functions.gradients": "Gradient grad value_and_grad",
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
+
+__all__ = sorted(_HOME_OF)
+__version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'dslmut' has no attribute {name!r}")
+    value = getattr(importlib.import_module(_HOME_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -43,10 +43,22 @@ class Token:
     __slots__ = ("_o",)
 
     def __init__(self, o: object, /) -> None:
-        self._o = o
+        object.__setattr__(self, "_o", o)
 
     def __getattr__(self, name: str) -> Any:
-        return _bound_method(self._o, name) or _misuse(self._o, f"`.{name}` is read from it")
+        return _bound_method(self._o, name) or _misuse(self, f"its `.{name}` is read")
+
+    def __setattr__(self, name: str, value: object) -> None:
+        _misuse(self, f"its `.{name}` is set")
+
+    def __delattr__(self, name: str) -> None:
+        _misuse(self, f"its `.{name}` is deleted")
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = [*args, *(kwargs or {}).values()]
+        token = next((a for a in given if type(a) is Token), cls(None))
+        _misuse(token, f"`torch.{getattr(function, '__name__', '')}` gets it")
 
     def __repr__(self) -> str:
         return f"mut({type(self._o).__name__})"
@@ -55,62 +67,48 @@ class Token:
 def _bound_method(o: object, name: str) -> Any:
     """Bind the method *name* of *o* to a token, if its ``self`` is ``Mut``; else None."""
     method = getattr(o, name, None)
-    function = getattr(method, "__func__", None)
-    spec = getattr(function, "__dslmut__", None)
+    spec = getattr(getattr(method, "__func__", None), "__dslmut__", None)
     if spec is None or not spec.marks_receiver:
         return None
-    return type(method)(function, Token(method.__self__))
+    return type(method)(method.__func__, Token(method.__self__))
 
 
-def _misuse(o: object, how: str) -> NoReturn:
+def _misuse(token: Token, how: str) -> NoReturn:
     from dslmut.diagnostics.raising import spurious_token
 
-    raise spurious_token(type(o).__name__, how)
+    raise spurious_token(type(token._o).__name__, how)
 
 
-def _refuse(name: str, how: str) -> Any:
-    def method(self: Token, *_: object, **__: object) -> NoReturn:
-        _misuse(self._o, how)
+def _refusing(how: str) -> Any:
+    def refuse(self: Token, *_: object, **__: object) -> NoReturn:
+        _misuse(self, how)
 
-    method.__name__ = name
-    return method
+    return refuse
 
 
+_COMPUTING = "add sub mul matmul truediv floordiv mod pow and or xor lshift rshift"
+_MISUSES = {
+    "it is called": "__call__",
+    "an item of it is read": "__getitem__ __contains__",
+    "an item of it is set": "__setitem__ __delitem__",
+    "it is iterated over": "__iter__ __next__ __reversed__ __len__",
+    "its truth is asked": "__bool__",
+    "it is entered by `with`": "__enter__ __exit__",
+    "it is awaited": "__await__",
+    "a number is made of it": "__float__ __int__ __index__ __complex__ __round__",
+    "it is copied or pickled": "__copy__ __deepcopy__ __reduce_ex__",
+    "it is given to NumPy": "__array__",
+    "it is compared": "__lt__ __le__ __gt__ __ge__",
+    "it is computed with": " ".join(
+        ["__neg__ __pos__ __abs__ __invert__"]
+        + [f"__{side}{name}__" for name in _COMPUTING.split() for side in ("", "r", "i")]
+    ),
+}
 # Python looks these up on the type, past __getattr__.
-for _name, _how in {
-    "__call__": "it is called",
-    "__setattr__": "an attribute of it is set",
-    "__delattr__": "an attribute of it is deleted",
-    "__getitem__": "an item of it is read",
-    "__setitem__": "an item of it is set",
-    "__delitem__": "an item of it is deleted",
-    "__iter__": "it is iterated over",
-    "__next__": "it is iterated over",
-    "__len__": "its length is taken",
-    "__contains__": "`in` is asked of it",
-    "__bool__": "its truth is asked",
-    "__enter__": "it is entered by `with`",
-    "__exit__": "it is entered by `with`",
-    "__await__": "it is awaited",
-    "__float__": "a number is made of it",
-    "__int__": "a number is made of it",
-    "__index__": "a number is made of it",
-    "__neg__": "it is computed with",
-    "__copy__": "it is copied",
-    "__deepcopy__": "it is copied",
-    "__reduce_ex__": "it is pickled",
-    "__torch_function__": "it is given to a torch function",
-    "__array__": "it is given to NumPy",
-    **{
-        f"__{prefix}{name}__": "it is computed with"
-        for name in ("add", "sub", "mul", "matmul", "truediv", "floordiv", "mod", "pow", "or", "and", "xor")
-        for prefix in ("", "r", "i")
-    },
-}.items():
-    if _name == "__setattr__":
-        continue
-    setattr(Token, _name, _refuse(_name, _how))
-del _name, _how
+for _how, _names in _MISUSES.items():
+    for _name in _names.split():
+        setattr(Token, _name, _refusing(_how))
+del _how, _names, _name
 
 
 def mut(x: T, /) -> T:

@@ -14,7 +14,7 @@ from dslmut.checking.expressions import EXPRESSIONS
 from dslmut.checking.facts import Facts, Signature
 from dslmut.checking.origins import Binding, Origin, Root, Value
 from dslmut.checking.resolve import Resolver, read_annotation, read_parameters
-from dslmut.checking.rules import fields, mutation
+from dslmut.checking.rules import fields, mutation, optimizers
 from dslmut.checking.source import Definition, FunctionNode, Source, parse
 from dslmut.checking.statements import STATEMENTS
 from dslmut.checking.static import ModuleFile, Project, StaticResolver, home_of

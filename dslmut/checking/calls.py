@@ -90,6 +90,7 @@ def unmarked(walk: Walk, node: ast.expr) -> tuple[bool, ast.expr]:
     if not is_marker(walk, node):
         return False, node
     assert isinstance(node, ast.Call)
+    walk.facts.markers.add(id(node))
     if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
         walk.facts.record(Misplaced(node, Place.ARITY))
         return False, node.args[0] if node.args else ast.copy_location(ast.Constant(None), node)

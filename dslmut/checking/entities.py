@@ -84,11 +84,13 @@ class Annotation:
         type: Of the value.
         mut: Whether it is ``Mut[...]``, perhaps joined with None.
         misplaced: Whether a ``Mut`` stands where it means nothing: ``list[Mut[M]]``.
+        optional: Whether None is allowed.
     """
 
     type: Type = UNKNOWN
     mut: bool = False
     misplaced: bool = False
+    optional: bool = False
 
 
 class Passing(enum.Enum):

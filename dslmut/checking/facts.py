@@ -133,7 +133,7 @@ class Facts:
         in_place: The ``id`` of the nodes that write into a field of a model.
         plain: The ``id`` of the attribute targets that are known to be no field of a model.
         fresh: The ``id`` of the attribute targets whose owner the function made itself.
-        callees: The ``id`` of the calls whose function is known to take markers.
+        markers: The ``id`` of the calls of ``mut``.
     """
 
     events: dict[tuple[object, ...], Event] = field(default_factory=dict)
@@ -142,6 +142,7 @@ class Facts:
     in_place: set[int] = field(default_factory=set)
     plain: set[int] = field(default_factory=set)
     fresh: dict[int, bool] = field(default_factory=dict)
+    markers: set[int] = field(default_factory=set)
 
     def record(self, event: Event) -> None:
         """Add an event, or join it with what was found at the same place before."""

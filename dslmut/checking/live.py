@@ -171,7 +171,7 @@ def _alias(found: object) -> Entity | None:
 def annotation_from_object(found: object) -> Annotation:
     """Read an annotation that exists as an object: ``Mut[Mlp]`` under a name of its own."""
     if found is None or found is type(None):
-        return Annotation(en.PLAIN)
+        return Annotation(en.PLAIN, optional=True)
     origin, arguments = typing.get_origin(found), typing.get_args(found)
     if origin is typing.Annotated:
         inner = annotation_from_object(arguments[0])
@@ -182,7 +182,8 @@ def annotation_from_object(found: object) -> Annotation:
         joined = functools.reduce(en.join_types, (p.type for p in parts))
         rest = [p for p in parts if not p.mut and p.type != en.PLAIN]
         mut = any(p.mut for p in parts)
-        return Annotation(joined, mut, any(p.misplaced for p in parts) or bool(mut and rest))
+        misplaced = any(p.misplaced for p in parts) or bool(mut and rest)
+        return Annotation(joined, mut, misplaced, any(p.optional for p in parts))
     if isinstance(origin, type):
         cls = class_from_object(origin)
         misplaced = any(

@@ -60,7 +60,7 @@ _CONTAINERS = frozenset(
     "list tuple set frozenset dict List Tuple Set Dict Sequence Iterable Iterator Collection "
     "Mapping Generator Deque deque defaultdict MutableSequence MutableMapping".split()
 )
-_WRAPPERS = frozenset({"Annotated", "Optional", "Final", "ClassVar", "Required", "Fresh", "Type"})
+_WRAPPERS = frozenset({"Annotated", "Final", "ClassVar", "Required", "Fresh", "Type"})
 _PLAIN = frozenset({"int", "float", "bool", "str", "bytes", "complex", "None", "NoneType", "slice"})
 
 
@@ -75,7 +75,7 @@ def read_annotation(node: ast.expr | None, resolver: Resolver) -> Annotation:
         return Annotation()
     match node:
         case ast.Constant(value=None):
-            return Annotation(PLAIN)
+            return Annotation(PLAIN, optional=True)
         case ast.Constant(value=str(text)):
             return read_annotation(_unquoted(text), resolver)
         case ast.BinOp(left=left, op=ast.BitOr(), right=right):
@@ -131,7 +131,9 @@ def _subscript(base: ast.expr, index: ast.expr, resolver: Resolver) -> Annotatio
     if isinstance(entity, Class) and entity.kind is not Kind.OBJECT:
         # Float[Tensor, "b D"], OptState[Mlp]: the argument is no value of its own.
         return Annotation(entity.type)
-    if name in ("Optional", "Union"):
+    if name == "Optional":
+        return _union([*arguments, ast.Constant(None)], resolver)
+    if name == "Union":
         return _union(arguments, resolver)
     if name in _WRAPPERS:
         return read_annotation(arguments[0], resolver)
@@ -157,7 +159,8 @@ def _union(parts: list[ast.expr], resolver: Resolver) -> Annotation:
     rest = [a for a in inner if not a.mut and a.type != PLAIN]
     # `Mut[M] | None` is a Mut parameter that may be left out; `Mut[M] | M` says two things.
     misplaced = any(a.misplaced for a in inner) or bool(marked and rest)
-    return Annotation(_joined(inner), mut=bool(marked), misplaced=misplaced)
+    optional = any(a.optional for a in inner)
+    return Annotation(_joined(inner), bool(marked), misplaced, optional)
 
 
 def _joined(annotations: list[Annotation]) -> Type:

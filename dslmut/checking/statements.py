@@ -43,9 +43,9 @@ def augmented_assign(walk: Walk, node: ast.AugAssign) -> None:
     if isinstance(target, ast.Name):
         old = walk.lookup(target.id)
         walk.evaluate(node.value)
-        if is_tensor(old) or old.type.kind is Kind.PART:
-            if old.type.kind is not Kind.TENSOR:
-                walk.facts.in_place.add(id(node))
+        if old.type.kind in (Kind.FIELD, Kind.PART):
+            walk.facts.in_place.add(id(node))
+        if is_tensor(old):
             walk.handle(target)
             walk.change(node, target, old.origins, Verb.AUGMENT, _operator(node))
             return

@@ -11,6 +11,7 @@ from dslmut.checking.entities import Kind
 from dslmut.checking.facts import Facts, FieldSet
 from dslmut.checking.origins import Origin, Root
 from dslmut.checking.source import Source
+from dslmut.checking.wellknown import ModuleMembers
 from dslmut.diagnostics.codes.fields import NoSuchField, NotAField, RankDiffers
 from dslmut.diagnostics.model import Diagnostic, Edit, Fix, Position, Span
 
@@ -46,6 +47,8 @@ def _no_such_field(event: FieldSet, source: Source) -> Diagnostic | None:
     cls = event.owner.type.cls
     if event.owner.type.kind is not Kind.MODEL or cls is None:
         return None
+    if isinstance(cls.members, ModuleMembers):
+        return None  # any module at all, of whatever subclass
     names = cls.members.names()
     if names is None or event.name in names:
         return None

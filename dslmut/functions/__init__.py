@@ -1,0 +1,1 @@
+"""What ``@fn`` does with a function, and the run time of what it makes. Needs torch."""

@@ -1,0 +1,420 @@
+"""The rewriting of a checked function: the few constructs that mean something here, and no others.
+
+The new code is compiled inside of a dummy function that binds the free variables, and inside of a
+dummy class for a method, so that cells, ``super()`` and name mangling stay as they were. Every
+node keeps its place in the user's file. Besides the user's own free variables the code has two:
+``__dslmut__``, the run time, and ``__dslmut_spec__``, what this function declares.
+"""
+
+from __future__ import annotations
+import __future__
+
+import ast
+import functools
+import operator
+import types
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from dslmut.checking.facts import Facts, Signature
+from dslmut.checking.source import Definition, FunctionNode
+
+RUNTIME, SPEC, CALL = "__dslmut__", "__dslmut_spec__", "__dslmut_call__"
+
+Node = TypeVar("Node", bound=ast.AST)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to rewrite.
+
+    Args:
+        definition: The function.
+        signature: What it declares.
+        facts: What the walk over it found.
+        checked: The names of the annotated parameters, if arguments are checked.
+        returns: Whether the result is checked.
+        untouched: The ``id`` of the functions inside that are decorated themselves.
+    """
+
+    definition: Definition
+    signature: Signature
+    facts: Facts
+    checked: tuple[str, ...] = ()
+    returns: bool = False
+    untouched: frozenset[int] = frozenset()
+
+
+def rewritten(plan: Plan, original: types.CodeType) -> types.CodeType:
+    """Return the code of the rewritten function.
+
+    Args:
+        plan: What to rewrite.
+        original: The code as Python compiled it.
+    """
+    node = _Rewriter(plan).function(plan.definition.node)
+    module = _surrounded(node, plan.definition, original)
+    flags = original.co_flags & _FUTURE
+    outer = compile(module, original.co_filename, "exec", flags=flags, dont_inherit=True)
+    code = _find(outer, original)
+    return code.replace(co_qualname=original.co_qualname)
+
+
+_FUTURE = functools.reduce(
+    operator.or_, (getattr(__future__, n).compiler_flag for n in __future__.all_feature_names)
+)
+
+
+def _surrounded(
+    node: FunctionNode, definition: Definition, original: types.CodeType
+) -> ast.Module:
+    """Put a function where its free variables are bound as they were."""
+    inner: ast.stmt = ast.Expr(node) if isinstance(node, ast.Lambda) else node
+    owner = next((s for s in reversed(definition.outer) if isinstance(s, ast.ClassDef)), None)
+    if owner is not None:
+        # For the names with two underscores, which are mangled with the name of the class.
+        inner = ast.ClassDef(owner.name, [], [], [inner], [], **_no_type_parameters())
+    names = dict.fromkeys([*original.co_freevars, RUNTIME, SPEC])
+    arguments = ast.arguments([], [ast.arg(n) for n in names], None, [], [], None, [])
+    outer = ast.FunctionDef("__outer__", arguments, [inner], [], **_no_type_parameters())
+    return ast.fix_missing_locations(ast.Module([ast.copy_location(outer, node)], []))
+
+
+def _no_type_parameters() -> dict[str, list[ast.AST]]:
+    return {"type_params": []} if "type_params" in ast.FunctionDef._fields else {}
+
+
+def _find(code: types.CodeType, original: types.CodeType) -> types.CodeType:
+    """Find the function's code among the constants of what surrounds it."""
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            same_place = constant.co_firstlineno == original.co_firstlineno
+            if constant.co_name == original.co_name and same_place:
+                return constant
+            if constant.co_name in ("__outer__", *_class_names(code)):
+                return _find(constant, original)
+    raise AssertionError(f"{original.co_name} is lost")
+
+
+def _class_names(code: types.CodeType) -> tuple[str, ...]:
+    return tuple(c.co_name for c in code.co_consts if isinstance(c, types.CodeType))
+
+
+# -- the rewriter --------------------------------------------------------------------------------
+
+
+class _Rewriter:
+    """Makes a new tree; the old one stays as it is, since others read it too."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan, self.facts = plan, plan.facts
+        self._temporaries = 0
+        owner = next(
+            (s for s in reversed(plan.definition.outer) if isinstance(s, ast.ClassDef)), None
+        )
+        self._class_name = owner.name.lstrip("_") if owner is not None else ""
+
+    # -- the function itself -----------------------------------------------------------------
+
+    def function(self, node: FunctionNode) -> FunctionNode:
+        """Rewrite the decorated function: its prologue, its body, its returns."""
+        if isinstance(node, ast.Lambda):
+            return ast.copy_location(ast.Lambda(_bare(node.args), self.expression(node.body)), node)
+        body = node.body
+        docstring = body[:1] if ast.get_docstring(node, clean=False) is not None else []
+        rest = [s for statement in body[len(docstring) :] for s in self.statement(statement)]
+        prologue = [_at(s, node) for s in self._prologue()]
+        new = type(node)(
+            name=node.name,
+            args=_bare(node.args),
+            body=[*docstring, *prologue, *rest, *self._last_return(node)],
+            # The first line of a function is that of its first decorator.
+            decorator_list=[ast.copy_location(ast.Constant(None), d) for d in node.decorator_list],
+            returns=None,
+            type_comment=None,
+            **_no_type_parameters(),
+        )
+        return ast.copy_location(new, node)
+
+    def _prologue(self) -> Iterator[ast.stmt]:
+        """Take the objects out of their tokens, and check the arguments."""
+        names = {p.name: p for p in self.plan.signature.parameters}
+        for name in (n for n, p in names.items() if p.mut):
+            yield _parse(
+                f"{name} = {name}._o if {RUNTIME}.type({name}) is {RUNTIME}.Token "
+                f"else {RUNTIME}.missing({SPEC}, {name!r}, {name})"
+            )
+        others = [n for n, p in names.items() if not p.mut and "*" not in p.passing.value]
+        if others:
+            test = " or ".join(f"{RUNTIME}.type({n}) is {RUNTIME}.Token" for n in others)
+            given = ", ".join(f"{n}={n}" for n in others)
+            yield _parse(f"if {test}: {RUNTIME}.spurious({SPEC}, {given})")
+        if self.plan.checked or self.plan.returns:
+            arguments = ", ".join([SPEC, *self.plan.checked])
+            yield _parse(f"{CALL} = {RUNTIME}.enter({arguments})")
+
+    def _last_return(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
+        """Check what a function returns that runs off its end."""
+        if not self.plan.returns or isinstance(node.body[-1], ast.Return | ast.Raise):
+            return []
+        return [_at(_parse(f"return {RUNTIME}.leave({SPEC}, {CALL}, None)"), node.body[-1])]
+
+    # -- statements --------------------------------------------------------------------------
+
+    def statement(self, node: ast.stmt, nested: bool = False) -> list[ast.stmt]:
+        """Rewrite one statement into one or more."""
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef():
+                return [node if id(node) in self.plan.untouched else self._inner(node)]
+            case ast.ClassDef():
+                return [node]
+            case ast.Return(value=value) if self.plan.returns and not nested:
+                result = self.expression(value) if value is not None else ast.Constant(None)
+                call = _call("leave", ast.Name(SPEC, ast.Load()), ast.Name(CALL, ast.Load()), result)
+                return [_at(ast.Return(_at(call, value or node)), node)]
+            case ast.Assign(targets=targets, value=value) if any(map(self._is_ours, targets)):
+                return list(self._assign(node, targets, self.expression(value)))
+            case ast.AnnAssign(target=target, value=ast.expr() as value) if self._is_ours(target):
+                return list(self._assign(node, [target], self.expression(value)))
+            case ast.AugAssign():
+                return list(self._augmented(node))
+        return [self._copied(node, nested)]
+
+    def _inner(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.stmt:
+        """Rewrite a function inside; its returns are its own."""
+        new = _shallow(node)
+        new.body = [s for statement in node.body for s in self.statement(statement, nested=True)]
+        new.args = self._copied(node.args)
+        new.decorator_list = [self.expression(d) for d in node.decorator_list]
+        return new
+
+    def _is_ours(self, target: ast.expr) -> bool:
+        """Say whether storing into a target has to go through the run time."""
+        match target:
+            case ast.Attribute():
+                return id(target) not in self.facts.plain
+            case ast.Subscript():
+                return id(target) in self.facts.in_place
+            case ast.Tuple(elts=inner) | ast.List(elts=inner):
+                return any(map(self._is_ours, inner))
+            case ast.Starred(value=inner):
+                return self._is_ours(inner)
+        return False
+
+    def _assign(
+        self, node: ast.stmt, targets: list[ast.expr], value: ast.expr
+    ) -> Iterator[ast.stmt]:
+        if len(targets) == 1 and isinstance(targets[0], ast.Attribute | ast.Subscript):
+            yield _at(ast.Expr(self._store(targets[0], value)), node)
+            return
+        name = self._temporary()
+        yield _at(ast.Assign([ast.Name(name, ast.Store())], value), node)
+        if len(targets) > 1:
+            yield from (_at(s, node) for s in self._checks([(t, name) for t in targets]))
+        for target in targets:
+            yield from (_at(s, node) for s in self._distribute(target, name))
+
+    def _distribute(self, target: ast.expr, source: str) -> Iterator[ast.stmt]:
+        """Give a target what is in a temporary, through further ones for each part of a tuple."""
+        value = ast.Name(source, ast.Load())
+        match target:
+            case ast.Tuple(elts=inner) | ast.List(elts=inner) if self._is_ours(target):
+                names = [self._temporary() for _ in inner]
+                pattern = [
+                    ast.Starred(ast.Name(n, ast.Store()), ast.Store())
+                    if isinstance(t, ast.Starred)
+                    else ast.Name(n, ast.Store())
+                    for t, n in zip(inner, names)
+                ]
+                yield ast.Assign([ast.Tuple(pattern, ast.Store())], value)
+                parts = [t.value if isinstance(t, ast.Starred) else t for t in inner]
+                yield from self._checks(list(zip(parts, names)))
+                for part, name in zip(parts, names):
+                    yield from self._distribute(part, name)
+            case ast.Attribute() | ast.Subscript() if self._is_ours(target):
+                yield ast.Expr(self._store(target, value))
+            case _:
+                yield ast.Assign([self._copied(target)], value)
+
+    def _checks(self, pairs: list[tuple[ast.expr, str]]) -> Iterator[ast.stmt]:
+        """Check all fields of one statement before the first is set."""
+        fields = [(t, n) for t, n in pairs if isinstance(t, ast.Attribute) and self._is_ours(t)]
+        if len(fields) < 2:
+            return
+        for target, name in fields:
+            if isinstance(target.value, ast.Name):
+                value = ast.Name(name, ast.Load())
+                yield ast.Expr(_at(self._attribute_call("check_target", target, value), target))
+
+    def _store(self, target: ast.Attribute | ast.Subscript, value: ast.expr) -> ast.expr:
+        if isinstance(target, ast.Attribute):
+            return self._attribute_call("assign", target, value)
+        return _call("assign_item", value, self.expression(target.value), self._index(target.slice))
+
+    def _attribute_call(self, name: str, target: ast.Attribute, value: ast.expr) -> ast.Call:
+        owner = self.expression(target.value)
+        arguments = [value, owner, ast.Constant(self._mangled(target.attr))]
+        if self.facts.fresh.get(id(target)):
+            arguments.append(ast.Constant(True))
+        return _call(name, *arguments)
+
+    def _augmented(self, node: ast.AugAssign) -> Iterator[ast.stmt]:
+        sign = ast.Constant(SIGNS[type(node.op)])
+        value = self.expression(node.value)
+        target = node.target
+        if isinstance(target, ast.Attribute) and self._is_ours(target):
+            owner = self._temporary()
+            yield _at(ast.Assign([ast.Name(owner, ast.Store())], self.expression(target.value)), node)
+            loaded = ast.Name(owner, ast.Load())
+            field = ast.Constant(self._mangled(target.attr))
+            current = _at(ast.Attribute(loaded, target.attr, ast.Load()), target)
+            yield _at(ast.Expr(_call("augment", loaded, field, current, value, sign)), node)
+        elif isinstance(target, ast.Subscript) and self._is_ours(target):
+            owner, index = self.expression(target.value), self._index(target.slice)
+            yield _at(ast.Expr(_call("augment_item", owner, index, value, sign)), node)
+        elif isinstance(target, ast.Name) and id(node) in self.facts.in_place:
+            current = ast.Name(target.id, ast.Load())
+            result = _call("augmented", current, value, sign)
+            yield _at(ast.Assign([ast.Name(target.id, ast.Store())], result), node)
+        else:
+            yield self._copied(node)
+
+    # -- expressions -------------------------------------------------------------------------
+
+    def expression(self, node: ast.expr) -> ast.expr:
+        """Rewrite an expression."""
+        new = self._expression(node)
+        if id(node) in self.facts.copied:
+            return _at(_call("snapshot", new), node)
+        return new
+
+    def _expression(self, node: ast.expr) -> ast.expr:
+        if isinstance(node, ast.Call):
+            if id(node) in self.facts.markers:
+                return _at(_call("Token", *[self.expression(a) for a in node.args]), node)
+            return self._call(node)
+        return self._copied(node)
+
+    def _call(self, node: ast.Call) -> ast.Call:
+        func = self._callee(node)
+        arguments = [self.expression(a) for a in node.args]
+        keywords = [self._copied(k) for k in node.keywords]
+        if id(node) in self.facts.in_place:
+            new = _call("in_place", func, *arguments)
+            new.keywords = keywords
+        else:
+            new = ast.Call(func, arguments, keywords)
+        return _at(new, node)
+
+    def _callee(self, node: ast.Call) -> ast.expr:
+        """Make a function ready for tokens, where one is passed to it."""
+        func = node.func
+        if isinstance(func, ast.Attribute):
+            if self._is_marker(func.value):
+                assert isinstance(func.value, ast.Call)
+                receiver = self.expression(func.value.args[0])
+                name = ast.Constant(self._mangled(func.attr))
+                return _at(_call("bound", receiver, name), func)
+            if _is_super(func.value):
+                return _at(_call("marked", self.expression(func)), func)
+        if any(map(self._is_marker, [*node.args, *(k.value for k in node.keywords)])):
+            return _at(_call("callee", self.expression(func)), func)
+        return self.expression(func)
+
+    def _is_marker(self, node: ast.expr) -> bool:
+        return id(node) in self.facts.markers
+
+    def _index(self, node: ast.expr) -> ast.expr:
+        """Turn what stands in brackets into an expression that may stand anywhere."""
+        if isinstance(node, ast.Slice):
+            bounds = [b or ast.Constant(None) for b in (node.lower, node.upper, node.step)]
+            return _at(_call("slice", *[self.expression(b) for b in bounds]), node)
+        if isinstance(node, ast.Tuple):
+            return _at(ast.Tuple([self._index(e) for e in node.elts], ast.Load()), node)
+        return self.expression(node)
+
+    # -- everything else ---------------------------------------------------------------------
+
+    def _copied(self, node: Node, nested: bool = False) -> Node:
+        """Copy a node, rewriting what is inside of it."""
+        new = _shallow(node)
+        for name, value in ast.iter_fields(node):
+            if isinstance(value, list):
+                setattr(new, name, [x for item in value for x in self._child(item, nested)])
+            else:
+                setattr(new, name, self._child(value, nested)[0])
+        return new
+
+    def _child(self, value: object, nested: bool) -> list[object]:
+        if isinstance(value, ast.stmt):
+            return list(self.statement(value, nested))
+        if isinstance(value, ast.expr):
+            return [self.expression(value)]
+        return [self._copied(value, nested)] if isinstance(value, ast.AST) else [value]
+
+    def _temporary(self) -> str:
+        self._temporaries += 1
+        return f"__dslmut_{self._temporaries}__"
+
+    def _mangled(self, name: str) -> str:
+        """Return an attribute's name as Python would mangle it in the class around it."""
+        private = name.startswith("__") and not name.endswith("__")
+        return f"_{self._class_name}{name}" if private and self._class_name else name
+
+
+SIGNS: dict[type[ast.operator], str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
+    ast.Pow: "**", ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
+    ast.LShift: "<<", ast.RShift: ">>",
+}  # fmt: skip
+
+
+def _bare(arguments: ast.arguments) -> ast.arguments:
+    """Return parameters without annotations and defaults: the function object keeps those."""
+
+    def bare(a: ast.arg) -> ast.arg:
+        return ast.copy_location(ast.arg(a.arg), a)
+
+    return ast.arguments(
+        posonlyargs=[bare(a) for a in arguments.posonlyargs],
+        args=[bare(a) for a in arguments.args],
+        vararg=bare(arguments.vararg) if arguments.vararg else None,
+        kwonlyargs=[bare(a) for a in arguments.kwonlyargs],
+        kw_defaults=[None for _ in arguments.kwonlyargs],
+        kwarg=bare(arguments.kwarg) if arguments.kwarg else None,
+        defaults=[],
+    )
+
+
+def _call(name: str, *arguments: ast.expr) -> ast.Call:
+    function = ast.Attribute(ast.Name(RUNTIME, ast.Load()), name, ast.Load())
+    return ast.Call(function, list(arguments), [])
+
+
+def _parse(text: str) -> ast.stmt:
+    """Parse a statement that has no place yet."""
+    statement = ast.parse(text).body[0]
+    for node in ast.walk(statement):
+        for attribute in ("lineno", "col_offset", "end_lineno", "end_col_offset"):
+            node.__dict__.pop(attribute, None)
+    return statement
+
+
+def _at(node: Node, place: ast.AST) -> Node:
+    """Put a new node, and the new ones inside of it, where another stands."""
+    for inner in ast.walk(node):
+        if "lineno" in inner._attributes and "lineno" not in inner.__dict__:
+            ast.copy_location(inner, place)
+            if isinstance(place, ast.FunctionDef | ast.AsyncFunctionDef):
+                inner.end_lineno, inner.end_col_offset = place.lineno, place.col_offset + 3
+    return node
+
+
+def _shallow(node: Node) -> Node:
+    new = type(node)(**{name: getattr(node, name, None) for name in node._fields})
+    return ast.copy_location(new, node) if "lineno" in node._attributes else new
+
+
+def _is_super(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"

@@ -1,0 +1,223 @@
+"""What rewritten code calls. Every name here stands in the code that ``@fn`` makes."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import sys
+from collections.abc import Callable
+from types import MethodType
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor, nn
+
+from dslmut.checking.knowledge import TENSOR_ATTRIBUTES
+from dslmut.diagnostics.codes.fields import NotAField
+from dslmut.diagnostics.raising import missing_marker, spurious_argument, user_span
+from dslmut.functions.fields import check_field, set_field, write_field, write_item
+from dslmut.functions.spec import Spec, spec_of
+from dslmut.functions.values import enter, leave
+from dslmut.vocabulary import Token
+
+__all__ = [
+    "Token",
+    "assign",
+    "assign_item",
+    "augment",
+    "augment_item",
+    "augmented",
+    "bound",
+    "callee",
+    "check_target",
+    "enter",
+    "in_place",
+    "leave",
+    "marked",
+    "missing",
+    "set_field",
+    "slice",
+    "snapshot",
+    "spurious",
+    "type",
+]
+
+type = type  # noqa: A001, PLW0127  # a user's module may have given the name another meaning
+slice = slice  # noqa: A001, PLW0127
+
+# -- markers -------------------------------------------------------------------------------------
+
+
+def missing(spec: Spec, name: str, value: Any) -> Any:
+    """Refuse an unmarked argument for a ``Mut`` parameter (E1103), where a marker is due."""
+    if (value is None and name in spec.optional) or spec.unmarked:
+        return value
+    receiver = spec.entity.marks_receiver and spec.entity.parameters[0].name == name  # pyright: ignore[reportOptionalSubscript]
+    frame = sys._getframe(1).f_back
+    raise missing_marker(spec.entity.name, name, frame, spec.places.get(name), receiver)
+
+
+def spurious(spec: Spec, **arguments: object) -> NoReturn:
+    """Refuse a marked argument for a parameter without ``Mut`` (E1101)."""
+    name = next(n for n, value in arguments.items() if type(value) is Token)
+    raise spurious_argument(spec.entity.name, name, sys._getframe(1).f_back)
+
+
+def callee(function: Any) -> Any:
+    """Return a function that may be called with tokens: a plain one gets the objects."""
+    if spec_of(function) is not None or _forward_takes_tokens(function):
+        return function
+    return functools.partial(_without_tokens, function)
+
+
+def _forward_takes_tokens(function: object) -> bool:
+    return isinstance(function, nn.Module) and spec_of(type(function).forward) is not None
+
+
+def _without_tokens(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    return function(
+        *[a._o if type(a) is Token else a for a in args],
+        **{k: a._o if type(a) is Token else a for k, a in kwargs.items()},
+    )
+
+
+def bound(receiver: Any, name: str) -> Any:
+    """Return the method of a marked receiver: ours gets the token, a foreign one the object."""
+    return marked(getattr(receiver, name))
+
+
+def marked(method: Any) -> Any:
+    """Bind a method of ours to a token, as ``mut(m).method`` and ``super().method`` do."""
+    spec = spec_of(method)
+    if spec is not None and spec.marks_receiver and isinstance(method, MethodType):
+        return MethodType(method.__func__, Token(method.__self__))
+    return callee(method)
+
+
+# -- assignments ---------------------------------------------------------------------------------
+
+
+def assign(value: Any, owner: Any, name: str, fresh: bool = False) -> None:
+    """``owner.name = value``: in place for a field of a model, an error for a value.
+
+    Args:
+        value: What is assigned.
+        owner: Any object.
+        name: The attribute.
+        fresh: Whether the function made the owner itself, so that submodules may be replaced.
+    """
+    if isinstance(owner, nn.Module):
+        write_field(owner, name, value, fresh)
+    else:
+        _refuse_values(owner, name)
+        setattr(owner, name, value)
+
+
+def check_target(value: Any, owner: Any, name: str, fresh: bool = False) -> None:
+    """Raise what ``assign`` would raise, and change nothing."""
+    if isinstance(owner, nn.Module):
+        check_field(owner, name, value, fresh)
+    else:
+        _refuse_values(owner, name)
+
+
+def _refuse_values(owner: object, name: str) -> None:
+    if isinstance(owner, Tensor) and name not in TENSOR_ATTRIBUTES:
+        kind = "tensor"
+    elif isinstance(owner, torch.optim.Optimizer) and name != "param_groups":
+        kind = "optimizer state"
+    else:
+        return
+    raise NotAField.raised(
+        user_span(),
+        f"`{name}` is assigned on a {kind}, which has no such field",
+        fix="compute a new value, or assign a field of the model that holds it",
+    )
+
+
+_OPERATORS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {
+    "+": (operator.add, operator.iadd),
+    "-": (operator.sub, operator.isub),
+    "*": (operator.mul, operator.imul),
+    "/": (operator.truediv, operator.itruediv),
+    "//": (operator.floordiv, operator.ifloordiv),
+    "%": (operator.mod, operator.imod),
+    "**": (operator.pow, operator.ipow),
+    "@": (operator.matmul, operator.imatmul),
+    "&": (operator.and_, operator.iand),
+    "|": (operator.or_, operator.ior),
+    "^": (operator.xor, operator.ixor),
+    "<<": (operator.lshift, operator.ilshift),
+    ">>": (operator.rshift, operator.irshift),
+}
+
+
+def augment(owner: Any, name: str, current: Any, value: Any, sign: str) -> None:
+    """``owner.name += value``: a field gets the new value whole, so that its checks hold."""
+    new, in_place_ = _OPERATORS[sign]
+    if isinstance(owner, nn.Module) and isinstance(current, Tensor):
+        assign(new(current, value), owner, name)
+    else:
+        assign(in_place_(current, value), owner, name)
+
+
+def assign_item(value: Any, owner: Any, index: Any) -> None:
+    """``m.f[index] = value``: in place, without autograd history, and never broadcast."""
+    if isinstance(owner, Tensor):
+        write_item(owner, index, value)
+    else:
+        owner[index] = value
+
+
+def augment_item(owner: Any, index: Any, value: Any, sign: str) -> None:
+    """``m.f[index] += value``."""
+    new, in_place_ = _OPERATORS[sign]
+    if isinstance(owner, Tensor):
+        write_item(owner, index, new(owner[index], value))
+    else:
+        owner[index] = in_place_(owner[index], value)
+
+
+def augmented(current: Any, value: Any, sign: str) -> Any:
+    """``w += value`` where *w* may be a field: in place, without autograd history."""
+    in_place_ = _OPERATORS[sign][1]
+    if isinstance(current, Tensor):
+        with torch.no_grad():
+            return in_place_(current, value)
+    return in_place_(current, value)
+
+
+def in_place(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+    """Call what writes into a field of a model: that is no part of any differentiation."""
+    with torch.no_grad():
+        return function(*args, **kwargs)
+
+
+# -- snapshots -----------------------------------------------------------------------------------
+
+
+def snapshot(value: Any) -> Any:
+    """Return the value that a field has now, which later changes of the field do not reach."""
+    if not isinstance(value, Tensor):
+        return value
+    if torch.compiler.is_compiling():
+        return _snapshot(value)
+    return value.clone()
+
+
+@torch.library.custom_op("dslmut::snapshot", mutates_args=())
+def _snapshot(value: Tensor) -> Tensor:
+    """Copy a tensor in a way that the compiler keeps: it drops a plain clone (upstream 198131)."""
+    return value.clone()
+
+
+@_snapshot.register_fake
+def _(value: Tensor) -> Tensor:
+    return torch.empty_like(value)
+
+
+def _snapshot_backward(ctx: object, gradient: Tensor) -> Tensor:
+    return gradient
+
+
+_snapshot.register_autograd(_snapshot_backward)
