@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from dslmut.functions.gradients import Gradient as Gradient
     from dslmut.functions.gradients import grad as grad
     from dslmut.functions.gradients import value_and_grad as value_and_grad
+    from dslmut.functions.models import Model as Model
+    from dslmut.functions.models import buffer as buffer
+    from dslmut.functions.models import eval_mode as eval_mode
+    from dslmut.functions.models import param as param
     from dslmut.vocabulary import MUT as MUT
     from dslmut.vocabulary import Index as Index
     from dslmut.vocabulary import Mut as Mut
@@ -31,6 +35,7 @@ _HOMES = {
     "dslmut.functions.decorate": "extern fn",
     "dslmut.functions.fields": "set_field",
     "dslmut.functions.gradients": "Gradient grad value_and_grad",
+    "dslmut.functions.models": "Model buffer eval_mode param",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import sys
 import typing
 from collections.abc import Mapping
@@ -43,7 +44,7 @@ def declarations(cls: type[nn.Module]) -> Mapping[str, Declared]:
     for base in reversed(cls.__mro__):
         if not issubclass(base, nn.Module) or _is_foundation(base):
             continue
-        for name, annotation in base.__dict__.get("__annotations__", {}).items():
+        for name, annotation in inspect.get_annotations(base).items():
             if not name.startswith("_"):
                 declared = _declared(annotation, base)
                 if declared is not None:
@@ -78,6 +79,24 @@ def evaluated(annotation: object, cls: type) -> object:
         return eval(annotation, names)
     except Exception:  # whatever the annotation does; it is only a hint
         return annotation
+
+
+def evaluate_annotations(cls: type, surroundings: Mapping[str, object]) -> None:
+    """Evaluate the postponed annotations of a class with the names of where it is defined.
+
+    What uses a name that does not exist yet stays as it is, and is tried again later.
+    """
+    annotations = inspect.get_annotations(cls)
+    if not any(isinstance(a, str) for a in annotations.values()):
+        return
+    module = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
+    for name, annotation in annotations.items():
+        if isinstance(annotation, str):
+            try:
+                annotations[name] = eval(annotation, dict(module), surroundings)
+            except Exception:  # whatever it does; it is only a hint
+                continue
+    cls.__annotations__ = annotations
 
 
 def sizes_of(model: nn.Module) -> dict[str, int]:

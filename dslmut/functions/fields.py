@@ -119,9 +119,10 @@ def fitting(model: nn.Module, name: str, field: Tensor, value: Any) -> Tensor:
         or value.layout is not field.layout
     ):
         raise _other_kind(name, field, value)
-    declared = declarations(type(model)).get(name)
-    if declared is not None and declared.domain is not None:
-        _check_domain(model, name, declared.domain, value)
+    if not torch.compiler.is_compiling():
+        declared = declarations(type(model)).get(name)
+        if declared is not None and declared.domain is not None:
+            _check_domain(model, name, declared.domain, value)
     return value
 
 
@@ -197,7 +198,7 @@ def _other_kind(name: str, field: Tensor, value: Tensor) -> DslmutError:
 
 def _check_domain(model: nn.Module, name: str, domain: str, value: Tensor) -> None:
     size = int(domain) if domain.isdecimal() else sizes_of(model).get(domain)
-    if size is None or value.numel() == 0 or torch.compiler.is_compiling() or value.is_meta:
+    if size is None or value.numel() == 0 or value.is_meta:
         return
     low, high = (int(x) for x in torch.aminmax(value))
     if low < 0 or high >= size:
