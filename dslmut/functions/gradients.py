@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import weakref
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar
@@ -24,6 +23,26 @@ P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+class Layout:
+    """The names of a record's gradients, and where each is.
+
+    Args:
+        names: Full names, in order.
+        prefix: What the names of a part begin with.
+    """
+
+    def __init__(self, names: tuple[str, ...], prefix: str = "") -> None:
+        self.names, self.prefix = names, prefix
+        self.own = tuple(n.removeprefix(prefix) for n in names)
+        self.positions = {name: i for i, name in enumerate(self.own)}
+        # Fields that have the name of one of the record's methods.
+        self.clashes = frozenset(n.partition(".")[0] for n in self.own) & _METHODS
+
+    def within(self, part: str) -> tuple[int, ...]:
+        """Return the positions of the names that lie in a part."""
+        return tuple(i for i, n in enumerate(self.own) if n.startswith(f"{part}."))
+
+
 class Gradient(Generic[M]):
     """The gradient of a loss by the parameters of a model, shaped like the model.
 
@@ -34,21 +53,19 @@ class Gradient(Generic[M]):
     A parameter that the loss does not depend on has a gradient of zeros.
 
     Args:
-        names: Full names of the trainable parameters.
+        layout: The names of the trainable parameters.
         parameters: The parameters themselves.
         gradients: For each a tensor like it, or None where the loss does not depend on it.
     """
 
     def __init__(
         self,
-        names: tuple[str, ...],
+        layout: Layout,
         parameters: tuple[nn.Parameter, ...],
         gradients: tuple[Tensor | None, ...],
-        prefix: str = "",
     ) -> None:
-        self._names, self._parameters, self._gradients = names, parameters, gradients
-        self._prefix = prefix
-        for name in _METHODS & {n.removeprefix(prefix).partition(".")[0] for n in names}:
+        self._layout, self._parameters, self._gradients = layout, parameters, gradients
+        for name in layout.clashes:
             # A field of the model goes before a method: the instance's own attribute wins.
             self.__dict__[name] = self._part(name)
 
@@ -68,18 +85,18 @@ class Gradient(Generic[M]):
             return self._part(str(name))
 
     def _part(self, name: str) -> Any:
-        full = self._prefix + name
-        if full in self._names:
-            return self._at(self._names.index(full))
-        chosen = [i for i, n in enumerate(self._names) if n.startswith(f"{full}.")]
+        layout = self._layout
+        position = layout.positions.get(name)
+        if position is not None:
+            return self._at(position)
+        chosen = layout.within(name)
         if not chosen:
-            known = ", ".join(n.removeprefix(self._prefix) for n in self._names)
-            raise AttributeError(f"this gradient has no {full!r}; it has {known}")
+            known = ", ".join(layout.own)
+            raise AttributeError(f"this gradient has no {layout.prefix + name!r}; it has {known}")
         return Gradient(
-            tuple(self._names[i] for i in chosen),
+            Layout(tuple(layout.names[i] for i in chosen), f"{layout.prefix}{name}."),
             tuple(self._parameters[i] for i in chosen),
             tuple(self._gradients[i] for i in chosen),
-            f"{full}.",
         )
 
     def _at(self, i: int) -> Tensor:
@@ -87,25 +104,25 @@ class Gradient(Generic[M]):
         return torch.zeros_like(self._parameters[i]).detach() if found is None else found
 
     def __iter__(self) -> Iterator[str]:
-        return (n.removeprefix(self._prefix) for n in self._names)
+        return iter(self._layout.own)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._parameters)
 
     def __contains__(self, name: object) -> bool:
-        return isinstance(name, str) and self._prefix + name in self._names
+        return name in self._layout.positions
 
     def keys(self) -> tuple[str, ...]:
         """Return the names of the parameters."""
-        return tuple(self)
+        return self._layout.own
 
     def values(self) -> tuple[Tensor, ...]:
         """Return the gradients, in the order of the names."""
-        return tuple(map(self._at, range(len(self._names))))
+        return tuple(map(self._at, range(len(self._parameters))))
 
     def items(self) -> tuple[tuple[str, Tensor], ...]:
         """Return pairs of name and gradient."""
-        return tuple(zip(self, Gradient.values(self)))
+        return tuple(zip(self._layout.own, Gradient.values(self)))
 
     def norm(self, order: float = 2.0) -> Tensor:
         """Return the norm over all elements of all gradients, a tensor without dimensions.
@@ -132,7 +149,7 @@ class Gradient(Generic[M]):
                 parameter.grad = gradient
 
     def __repr__(self) -> str:
-        shapes = ", ".join(f"{n}: {list(p.shape)}" for n, p in zip(self, self._parameters))
+        shapes = ", ".join(f"{n}: {list(p.shape)}" for n, p in zip(self._layout.own, self._parameters))
         return f"Gradient({shapes})"
 
 
@@ -178,12 +195,12 @@ def value_and_grad(
     model = m._o if type(m) is Token else m
     if not isinstance(model, nn.Module):
         raise _no_model(model)
-    names, parameters = trainable(model)
+    layout, parameters = trainable(model)
     if not parameters:
         raise _nothing_to_train(model)
     function = f if type(m) is not Token and not kwargs and not args else callee(f)
     if torch.compiler.is_compiling():
-        return _compiled(function, m, model, names, parameters, args, kwargs)
+        return _compiled(function, m, model, layout, parameters, args, kwargs)
     if torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
         loss = function(m, *args, **kwargs)
         gradients = _gradients(loss, parameters)
@@ -191,7 +208,7 @@ def value_and_grad(
         with torch.inference_mode(False), torch.enable_grad():
             loss = function(m, *args, **kwargs)
             gradients = _gradients(loss, parameters)
-    return loss.detach(), Gradient(names, parameters, gradients)
+    return loss.detach(), Gradient(layout, parameters, gradients)
 
 
 @_passes
@@ -207,14 +224,24 @@ def _gradients(loss: Any, parameters: tuple[nn.Parameter, ...]) -> tuple[Tensor 
         raise _no_loss(loss)
     if not loss.requires_grad:
         raise _no_dependence()
-    return torch.autograd.grad(loss, parameters, allow_unused=True)
+    if _ENGINE is None or type(loss) is not Tensor:
+        return torch.autograd.grad(loss, parameters, allow_unused=True)
+    # The entrance behind torch.autograd.grad, whose checks in Python take a tenth of a small step.
+    # The first gradient is made anew each time: it may become the gradient of a parameter.
+    return _ENGINE.run_backward(
+        (loss,), (torch.ones_like(loss),), False, False, parameters,
+        allow_unreachable=True, accumulate_grad=False,
+    )  # fmt: skip
+
+
+_ENGINE: Any = getattr(torch.autograd.Variable, "_execution_engine", None)
 
 
 def _compiled(
     f: Callable[..., Any],
     m: Any,
     model: nn.Module,
-    names: tuple[str, ...],
+    layout: Layout,
     parameters: tuple[nn.Parameter, ...],
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
@@ -224,7 +251,7 @@ def _compiled(
     Buffers are arguments as well: a function that is differentiated may change its arguments in
     place (BatchNorm's statistics), but nothing that it captured.
     """
-    primals = {n: p.detach() for n, p in zip(names, parameters)}
+    primals = {n: p.detach() for n, p in zip(layout.names, parameters)}
     buffers = {n: b.detach() for n, b in model.named_buffers()}
 
     def loss_of(primals: dict[str, Tensor], buffers: dict[str, Tensor]) -> Tensor:
@@ -232,42 +259,44 @@ def _compiled(
             return f(m, *args, **kwargs)
 
     gradients, loss = torch.func.grad_and_value(loss_of)(primals, buffers)
-    return loss, Gradient(names, parameters, tuple(gradients[n] for n in names))
+    return loss, Gradient(layout, parameters, tuple(gradients[n] for n in layout.names))
 
 
 # -- the trainable parameters of a model ---------------------------------------------------------
 
-_NAMES: weakref.WeakKeyDictionary[
-    nn.Module, tuple[tuple[nn.Parameter, ...], tuple[str, ...]]
+_LAYOUTS: weakref.WeakKeyDictionary[
+    nn.Module, tuple[tuple[nn.Parameter, ...], Layout]
 ] = weakref.WeakKeyDictionary()
 
 
-def trainable(model: nn.Module) -> tuple[tuple[str, ...], tuple[nn.Parameter, ...]]:
+def trainable(model: nn.Module) -> tuple[Layout, tuple[nn.Parameter, ...]]:
     """Return names and objects of the parameters that require gradients, each once.
 
     The names are remembered per model, as long as its parameters are the same objects.
     """
-    parameters = tuple(p for p in _parameters(model) if p.requires_grad)
-    if torch.compiler.is_compiling():
-        return tuple(n for n, p in model.named_parameters() if p.requires_grad), parameters
-    known = _NAMES.get(model)
+    found: dict[nn.Parameter, None] = {}
+    _collect(model, found, set())
+    parameters = tuple([p for p in found if p.requires_grad])
+    compiling = torch.compiler.is_compiling()
+    known = None if compiling else _LAYOUTS.get(model)
     if known is not None and _same(known[0], parameters):
         return known[1], parameters
-    names = tuple(
-        n.replace("_orig_mod.", "") for n, p in model.named_parameters() if p.requires_grad
-    )
-    _NAMES[model] = (parameters, names)
-    return names, parameters
+    named = ((n, p) for n, p in model.named_parameters() if p.requires_grad)
+    layout = Layout(tuple(n.replace("_orig_mod.", "") for n, _ in named))
+    if not compiling:
+        _LAYOUTS[model] = (parameters, layout)
+    return layout, parameters
 
 
-def _parameters(model: nn.Module) -> Iterator[nn.Parameter]:
-    """Yield the parameters in the order of ``named_parameters()``, without building names."""
-    seen: set[nn.Parameter] = set()
-    for module in model.modules():
-        for parameter in module._parameters.values():
-            if parameter is not None and parameter not in seen:
-                seen.add(parameter)
-                yield parameter
+def _collect(module: nn.Module, found: dict[nn.Parameter, None], seen: set[nn.Module]) -> None:
+    """Gather the parameters in the order of ``named_parameters()``, without building names."""
+    for parameter in module._parameters.values():
+        if parameter is not None:
+            found[parameter] = None
+    for child in module._modules.values():
+        if child is not None and child not in seen:
+            seen.add(child)
+            _collect(child, found, seen)
 
 
 def _same(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
@@ -316,4 +345,4 @@ def _no_dependence() -> DslmutError:
     )
 
 
-__all__ = ["Gradient", "Grads", "functools", "grad", "trainable", "value_and_grad"]
+__all__ = ["Gradient", "Grads", "grad", "trainable", "value_and_grad"]

@@ -12,7 +12,7 @@ import functools
 import os
 import sys
 import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,11 +69,15 @@ class Slot:
 
 @dataclass
 class Checks:
-    """What a function's arguments and result have to fit, and which calls did."""
+    """What a function's arguments and result have to fit, and which calls did.
+
+    Attributes:
+        seen: The keys of the calls that fitted, each with the sizes that it gives to domains.
+    """
 
     arguments: tuple[Slot | None, ...]
     result: Slot | None
-    seen: set[tuple[object, ...]] = field(default_factory=set)
+    seen: dict[tuple[object, ...], dict[str, int]] = field(default_factory=dict)
 
     @functools.cached_property
     def each(self) -> tuple[tuple[int, Slot], ...]:
@@ -85,12 +89,8 @@ class Checks:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
-    """One call that is under way, for the check of its result."""
-
-    key: tuple[object, ...]
-    values: tuple[Any, ...]
+Call = tuple[tuple[object, ...], tuple[Any, ...]]
+"""One call that is under way, for the check of its result: its key and its arguments."""
 
 
 def enter(spec: Spec, *values: Any) -> Call | None:
@@ -115,8 +115,8 @@ def enter(spec: Spec, *values: Any) -> Call | None:
         if slot.mode is Mode.EACH and not _fits(values[i], slot):
             raise _explained(spec, Problem(slot, values[i], {}, {}), sys._getframe(1).f_back)
         if slot.domain is not None and isinstance(values[i], Tensor):
-            _check_domain(spec, checks, slot, values[i], values)
-    return Call(key, values)
+            _check_domain(spec, checks, slot, values[i], key, values)
+    return key, values
 
 
 def leave(spec: Spec, call: Call | None, value: Any) -> Any:
@@ -134,15 +134,15 @@ def leave(spec: Spec, call: Call | None, value: Any) -> Any:
         return value
     if result.mode is Mode.EACH and not _fits(value, result):
         raise _explained(spec, Problem(result, value, {}, {}), sys._getframe(1))
-    key = (*call.key, _key(value))
+    key = (*call[0], _key(value))
     if key not in checks.seen:
-        slots, values = (*checks.arguments, result), (*call.values, value)
+        slots, values = (*checks.arguments, result), (*call[1], value)
         problem = _problem(slots, values)
         if problem is not None:
             raise _explained(spec, problem, sys._getframe(1))
         _remember(checks, slots, key)
     if result.domain is not None and isinstance(value, Tensor):
-        _check_domain(spec, checks, result, value, call.values)
+        _check_domain(spec, checks, result, value, *call)
     return value
 
 
@@ -152,26 +152,31 @@ def _key(value: Any) -> object:
     if isinstance(value, Tensor):
         return (kind, value.shape, value.dtype)
     if isinstance(value, nn.Module):
-        return (kind, *_field_key(value))
+        tensors, scalars = _key_names(kind)
+        if tensors or scalars:
+            return (kind, *_shapes(value, tensors), *[value.__dict__.get(n) for n in scalars])
     return kind
 
 
-def _field_key(model: nn.Module) -> Iterator[object]:
-    for name, declared in declarations(type(model)).items():
-        if declared.is_tensor:
-            value = model._parameters.get(name)
-            value = getattr(model, name, None) if value is None else value
-            yield (value.shape, value.dtype) if isinstance(value, Tensor) else None
-        else:
-            value = model.__dict__.get(name)
-            yield value if isinstance(value, int) else None
+def _shapes(model: nn.Module, names: tuple[str, ...]) -> list[object]:
+    parameters, buffers = model._parameters, model._buffers
+    found = [parameters.get(n) if n in parameters else buffers.get(n) for n in names]
+    return [None if t is None else t.shape for t in found]
+
+
+@functools.lru_cache(maxsize=1024)
+def _key_names(cls: type[nn.Module]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the fields of a class whose shapes, and those whose numbers, bind dimensions."""
+    fields = declarations(cls)
+    tensors = tuple(n for n, d in fields.items() if d.is_tensor)
+    return tensors, tuple(n for n, d in fields.items() if d.hint is int)
 
 
 def _remember(checks: Checks, slots: tuple[Slot | None, ...], key: tuple[object, ...]) -> None:
     if not any(s is not None and s.mode is Mode.NESTED for s in slots):
         if len(checks.seen) >= CACHE:
             checks.seen.clear()
-        checks.seen.add(key)
+        checks.seen[key] = {}
 
 
 # -- annotations ---------------------------------------------------------------------------------
@@ -280,26 +285,37 @@ def _join_fields(model: nn.Module, sizes: dict[str, int], binders: dict[str, str
         value = getattr(model, name, None)
         if declared.dimensions is None or not isinstance(value, Tensor):
             continue
-        if isinstance(declared.hint, type):
-            isinstance(value, declared.hint)
+        # Shapes bind whatever the dtype: a model may have been cast since it was declared.
+        isinstance(value, jaxtyping.Shaped[Tensor, " ".join(declared.dimensions)])
         for dimension, size in bind(declared.dimensions, tuple(value.shape)).items():
             sizes.setdefault(dimension, size)
             binders.setdefault(dimension, f"field `{name}`")
 
 
 def _check_domain(
-    spec: Spec, checks: Checks, slot: Slot, value: Tensor, values: tuple[Any, ...]
+    spec: Spec,
+    checks: Checks,
+    slot: Slot,
+    value: Tensor,
+    key: tuple[object, ...],
+    values: tuple[Any, ...],
 ) -> None:
     """Check that an index tensor stays within its domain, whose size the call binds."""
     assert slot.domain is not None
-    size = int(slot.domain) if slot.domain.isdecimal() else _size(slot.domain, checks, values)
+    known = checks.seen.get(key, {})
+    size = known.get(slot.domain)
+    if size is None:
+        size = int(slot.domain) if slot.domain.isdecimal() else _size(slot.domain, checks, values)
+        if size is not None:
+            known[slot.domain] = size
     if size is None or value.numel() == 0 or value.is_meta or _is_wrapped(value):
         return
     if value.device.type != "cpu":
         # Without a sync: the device itself stops where this does not hold.
         torch._assert_async(((value >= 0) & (value < size)).all())
         return
-    low, high = (int(x) for x in torch.aminmax(value))
+    smallest, largest = torch.aminmax(value)
+    low, high = int(smallest), int(largest)
     if low < 0 or high >= size:
         worst = low if low < 0 else high
         raise ValueDoesNotFit.error(
