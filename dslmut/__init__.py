@@ -24,6 +24,20 @@ if TYPE_CHECKING:
     from dslmut.functions.models import buffer as buffer
     from dslmut.functions.models import eval_mode as eval_mode
     from dslmut.functions.models import param as param
+    from dslmut.optim.binding import OptState as OptState
+    from dslmut.optim.binding import update as update
+    from dslmut.optim.context import Ctx as Ctx
+    from dslmut.optim.context import Curriculum as Curriculum
+    from dslmut.optim.context import Hyper as Hyper
+    from dslmut.optim.context import Stage as Stage
+    from dslmut.optim.define import Configured as Configured
+    from dslmut.optim.define import optimizer as optimizer
+    from dslmut.optim.reporting import diagnostic as diagnostic
+    from dslmut.optim.reporting import metric as metric
+    from dslmut.optim.reporting import record as record
+    from dslmut.optim.states import Update as Update
+    from dslmut.optim.states import defstate as defstate
+    from dslmut.optim.states import optimizer_update as optimizer_update
     from dslmut.vocabulary import MUT as MUT
     from dslmut.vocabulary import Index as Index
     from dslmut.vocabulary import Mut as Mut
@@ -36,6 +50,11 @@ _HOMES = {
     "dslmut.functions.fields": "set_field",
     "dslmut.functions.gradients": "Gradient grad value_and_grad",
     "dslmut.functions.models": "Model buffer eval_mode param",
+    "dslmut.optim.binding": "OptState update",
+    "dslmut.optim.context": "Ctx Curriculum Hyper Stage",
+    "dslmut.optim.define": "Configured optimizer",
+    "dslmut.optim.reporting": "diagnostic metric record",
+    "dslmut.optim.states": "Update defstate optimizer_update",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 

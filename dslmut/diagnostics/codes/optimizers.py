@@ -1,0 +1,703 @@
+"""Codes about optimizers: their definition, configuration, states and results."""
+
+from __future__ import annotations
+
+from dslmut.diagnostics.codes.base import Code
+from dslmut.diagnostics.exceptions import OptimizerError
+
+
+class NotADefinition(Code):
+    """This function is no optimizer definition
+
+    `@optimizer` takes a function of one parameter, its gradient and `ctx`. Its hyperparameters
+    are keyword-only, so that they are named wherever they are given.
+
+    ## Example
+
+    ```python
+    from torch import Tensor
+
+    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+
+
+    @optimizer
+    def descent(param: Tensor, grad: Tensor, lr: Hyper = 0.1) -> Update:  # error: E-OPT-001
+        return optimizer_update(param - lr * grad)
+    ```
+
+    ## Instead
+
+    ```python
+    from torch import Tensor
+
+    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+
+
+    @optimizer
+    def descent(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+        return optimizer_update(param - lr * grad)
+    ```
+    """
+
+    code = "E-OPT-001"
+    error = OptimizerError
+    why = "the definition is called with a parameter, its gradient and `ctx`, and with hyperparameters by name"
+
+
+class BadHyperparameter(Code):
+    """A hyperparameter is unknown, missing, or of a kind that it cannot have
+
+    ## Example
+
+    ```python
+    from torch import nn
+
+    from dslmut.optim import adamw
+
+    opt = adamw(nn.Linear(3, 2), weight_decy=0.1)  # error: E-OPT-002
+    ```
+
+    ## Instead
+
+    ```python
+    from torch import nn
+
+    from dslmut.optim import adamw
+
+    opt = adamw(nn.Linear(3, 2), weight_decay=0.1)
+    ```
+
+    The keys that torch's schedulers and checkpoints add to a group (`initial_lr`, `max_lr`,
+    `foreach` and so on) are known.
+    """
+
+    code = "E-OPT-002"
+    error = OptimizerError
+    why = "a misspelt hyperparameter would silently leave the default in force"
+
+
+class BadState(Code):
+    """A state is not declared as it has to be
+
+    `defstate(name, init)` declares a state of the parameter, and its start is a *zero constant*:
+    `zeros`, `zeros_like`, `new_zeros`, `full` with 0, and casts, reshapes, transposes and
+    broadcasts of those. So a state that a checkpoint lacks is still well defined, and nothing
+    about it depends on a first gradient. What counts is how the value was made: `param * 0` is
+    refused. Each state is declared once, in an optimizer's body, and `state.0`, `state.1` … are
+    the names of the unnamed ones.
+
+    ## Example
+
+    ```python
+    import torch
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Hyper, Update, defstate, optimizer, optimizer_update
+
+
+    @optimizer
+    def averaged(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+        mean = defstate("mean", grad * 0)  # error: E-OPT-003
+        mean = 0.9 * mean + 0.1 * grad
+        return optimizer_update(param - lr * mean, mean=mean)
+
+
+    opt = averaged(nn.Linear(3, 2))
+    ```
+
+    ## Instead
+
+    ```python
+    import torch
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Hyper, Update, defstate, optimizer, optimizer_update
+
+
+    @optimizer
+    def averaged(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+        mean = defstate("mean", torch.zeros_like(param))
+        mean = 0.9 * mean + 0.1 * grad
+        return optimizer_update(param - lr * mean, mean=mean)
+
+
+    opt = averaged(nn.Linear(3, 2))
+    ```
+
+    A state that should start elsewhere holds the difference from there, or the complement.
+    """
+
+    code = "E-OPT-003"
+    error = OptimizerError
+    why = "every state starts as a zero constant, under a name of its own"
+
+
+class BadResult(Code):
+    """The body does not end in an `optimizer_update` that fits
+
+    The result gives the new parameter, and each declared state exactly once, by name or as a pair
+    with the declared value. New values have the shape of what they replace.
+
+    ## Example
+
+    ```python
+    import torch
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Hyper, Update, defstate, optimizer, optimizer_update
+
+
+    @optimizer
+    def momentum(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+        velocity = defstate("velocity", torch.zeros_like(param))
+        v = 0.9 * velocity + grad
+        return optimizer_update(param - lr * v)  # error: E-OPT-004
+
+
+    opt = momentum(nn.Linear(3, 2))
+    ```
+
+    ## Instead
+
+    ```python
+    import torch
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Hyper, Update, defstate, optimizer, optimizer_update
+
+
+    @optimizer
+    def momentum(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+        velocity = defstate("velocity", torch.zeros_like(param))
+        v = 0.9 * velocity + grad
+        return optimizer_update(param - lr * v, velocity=v)
+
+
+    opt = momentum(nn.Linear(3, 2))
+    ```
+    """
+
+    code = "E-OPT-004"
+    error = OptimizerError
+    why = "a state that is not returned would be forgotten, and a result of another shape cannot replace what is there"
+
+
+class BadBinding(Code):
+    """The optimizer cannot be bound to this
+
+    An optimizer is bound to a model, to its parameters or named parameters, or to groups of them
+    as in `torch.optim`. Each parameter is a leaf, and in one group only.
+
+    ## Example
+
+    ```python
+    import torch
+
+    from dslmut.optim import sgd
+
+    w = torch.zeros(3)
+    opt = sgd([w * 2], lr=0.1)  # error: E-OPT-005
+    ```
+
+    ## Instead
+
+    ```python
+    import torch
+
+    from dslmut.optim import sgd
+
+    w = torch.zeros(3, requires_grad=True)
+    opt = sgd([w], lr=0.1)
+    ```
+    """
+
+    code = "E-OPT-005"
+    error = OptimizerError
+    why = "an optimizer updates the parameters that a model computes with"
+
+
+class BadContext(Code):
+    """`ctx` does not have this, or not in this run
+
+    `ctx` has `step`, `updates`, `name`, `index` and `group`; with a `Curriculum` also
+    `total_steps`, `progress`, `stage`, `stage_step` and `stage_progress`; and what
+    `bind(model, ctx={...})` declares.
+
+    ## Example
+
+    ```python
+    from torch import nn
+
+    from dslmut.optim import sgd
+
+    opt = sgd(nn.Linear(3, 2), lr=lambda ctx: 0.1 * (1 - ctx.progress))  # error: E-OPT-006
+    ```
+
+    ## Instead
+
+    ```python
+    from torch import nn
+
+    from dslmut import Curriculum
+    from dslmut.optim import sgd
+
+    rule = sgd(lr=lambda ctx: 0.1 * (1 - ctx.progress))
+    opt = rule.bind(nn.Linear(3, 2), curriculum=Curriculum(steps=1000))
+    ```
+    """
+
+    code = "E-OPT-006"
+    error = OptimizerError
+    why = "a schedule needs to know what it is counted from"
+
+
+class ForeignCheckpoint(Code):
+    """This state does not fit the optimizer that loads it
+
+    States are loaded by name: an unknown parameter or state, and one of another shape, is an
+    error that names it, before anything is loaded.
+
+    ## Example
+
+    ```python
+    from torch import nn
+
+    from dslmut.optim import adamw, momentum_sgd
+
+    model = nn.Linear(3, 2)
+    saved = momentum_sgd(model).state_dict()
+    adamw(model).load_state_dict(saved)  # error: E-OPT-007
+    ```
+
+    ## Instead
+
+    ```python
+    from torch import nn
+
+    from dslmut.optim import momentum_sgd
+
+    model = nn.Linear(3, 2)
+    saved = momentum_sgd(model).state_dict()
+    momentum_sgd(model).load_state_dict(saved)
+    ```
+    """
+
+    code = "E-OPT-007"
+    error = OptimizerError
+    why = "a state of another rule or another parameter would be continued as if it were this one's"
+
+
+class ScheduledElsewhere(Code):
+    """A hyperparameter is driven from two sides
+
+    A schedule that was given as the hyperparameter decides its number at each step. An LR
+    scheduler, or a hand, that writes another number into the group would be overruled silently.
+
+    ## Example
+
+    ```python
+    import torch
+    from torch import nn
+
+    from dslmut.optim import sgd
+
+    model = nn.Linear(3, 2)
+    opt = sgd(model, lr=lambda ctx: 0.1 / ctx.updates)
+    opt.param_groups[0]["lr"] = 0.5
+    model(torch.ones(1, 3)).sum().backward()
+    opt.step()  # error: E-OPT-008
+    ```
+
+    ## Instead
+
+    ```python
+    import torch
+    from torch import nn
+
+    from dslmut.optim import sgd
+
+    model = nn.Linear(3, 2)
+    opt = sgd(model, lr=0.1)
+    opt.param_groups[0]["lr"] = 0.5
+    model(torch.ones(1, 3)).sum().backward()
+    opt.step()
+    ```
+    """
+
+    code = "E-OPT-008"
+    error = OptimizerError
+    why = "one of the two numbers would be lost"
+
+
+class InPlaceInBody(Code):
+    """An optimizer's body changes a tensor in place that it was given
+
+    The body is a pure function: it computes the new parameter and the new states, and
+    `optimizer_update` stores them.
+
+    ## Example
+
+    ```python
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+
+
+    @optimizer
+    def descent(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+        param.sub_(lr * grad)  # error: E-OPT-020
+        return optimizer_update(param)
+
+
+    opt = descent(nn.Linear(3, 2))
+    ```
+
+    ## Instead
+
+    ```python
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+
+
+    @optimizer
+    def descent(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+        return optimizer_update(param - lr * grad)
+
+
+    opt = descent(nn.Linear(3, 2))
+    ```
+    """
+
+    code = "E-OPT-020"
+    error = OptimizerError
+    why = "the body is traced once and then compiled; it computes new values and stores nothing itself"
+
+
+class BranchOnTensor(Code):
+    """An optimizer's body branches on the value of a tensor
+
+    The body is traced once, before there are values. A choice by shape, dtype or name is a plain
+    `if`; one by value is `torch.where`.
+
+    ## Example
+
+    ```python
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+
+
+    @optimizer
+    def clipped(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+        if grad.norm() > 1:  # error: E-OPT-021
+            grad = grad / grad.norm()
+        return optimizer_update(param - lr * grad)
+
+
+    opt = clipped(nn.Linear(3, 2))
+    ```
+
+    ## Instead
+
+    ```python
+    import torch
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+
+
+    @optimizer
+    def clipped(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+        norm = grad.norm()
+        grad = torch.where(norm > 1, grad / norm, grad)
+        return optimizer_update(param - lr * grad)
+
+
+    opt = clipped(nn.Linear(3, 2))
+    ```
+    """
+
+    code = "E-OPT-021"
+    error = OptimizerError
+    why = "the body is traced once, before there are values"
+
+
+class NumberFromTensor(Code):
+    """An optimizer's body takes a number out of the program
+
+    `.item()`, `float(t)`, `t.tolist()` and `print(t)` of a tensor, or `float(lr)` and
+    `math.sqrt(lr)` of a hyperparameter, need a number that does not exist while the body is
+    traced. Tensors and hyperparameters can be computed with as they are.
+
+    ## Example
+
+    ```python
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+
+
+    @optimizer
+    def scaled(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+        size = grad.abs().max().item()  # error: E-OPT-022
+        return optimizer_update(param - lr * grad / size)
+
+
+    opt = scaled(nn.Linear(3, 2))
+    ```
+
+    ## Instead
+
+    ```python
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+
+
+    @optimizer
+    def scaled(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+        size = grad.abs().max()
+        return optimizer_update(param - lr * grad / size)
+
+
+    opt = scaled(nn.Linear(3, 2))
+    ```
+    """
+
+    code = "E-OPT-022"
+    error = OptimizerError
+    why = "the body is traced once, before there are values"
+
+
+class ArrayFromTensor(Code):
+    """An optimizer's body hands a tensor to NumPy
+
+    ## Example
+
+    ```python
+    import numpy as np
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+
+
+    @optimizer
+    def signed(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+        return optimizer_update(param - lr * np.sign(grad))  # error: E-OPT-023
+
+
+    opt = signed(nn.Linear(3, 2))
+    ```
+
+    ## Instead
+
+    ```python
+    import torch
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+
+
+    @optimizer
+    def signed(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+        return optimizer_update(param - lr * torch.sign(grad))
+
+
+    opt = signed(nn.Linear(3, 2))
+    ```
+    """
+
+    code = "E-OPT-023"
+    error = OptimizerError
+    why = "NumPy's arithmetic is not part of the traced program"
+
+
+class RandomInBody(Code):
+    """An optimizer's body draws from the global random number generator
+
+    What it draws would differ between replicas and after a resume.
+
+    ## Example
+
+    ```python
+    import torch
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+
+
+    @optimizer
+    def noisy(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+        noise = torch.randn_like(param)  # error: E-OPT-024
+        return optimizer_update(param - lr * (grad + noise))
+
+
+    opt = noisy(nn.Linear(3, 2))
+    ```
+
+    ## Instead
+
+    Add the noise to the gradient in the training step, where its generator is yours.
+
+    ```python
+    import torch
+    from torch import Tensor, nn
+
+    from dslmut.optim import sgd
+
+    model = nn.Linear(3, 2)
+    opt = sgd(model, lr=0.1)
+    model(torch.ones(1, 3)).sum().backward()
+    generator = torch.Generator().manual_seed(0)
+    for p in model.parameters():
+        p.grad += torch.randn(p.shape, generator=generator)
+    opt.step()
+    ```
+    """
+
+    code = "E-OPT-024"
+    error = OptimizerError
+    why = "replicas and resumed runs have to draw the same numbers"
+
+
+class CapturedTensor(Code):
+    """An optimizer's body uses a tensor from outside
+
+    Numbers that the body captures are constants of the program; a tensor would be a state that no
+    checkpoint knows.
+
+    ## Example
+
+    ```python
+    import torch
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+
+    scale = torch.tensor(0.5)
+
+
+    @optimizer
+    def scaled(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+        return optimizer_update(param - lr * scale * grad)  # error: E-OPT-025
+
+
+    opt = scaled(nn.Linear(3, 2))
+    ```
+
+    ## Instead
+
+    Make it a hyperparameter, a number, or a state.
+
+    ```python
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+
+
+    @optimizer
+    def scaled(
+        param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1, scale: Hyper = 0.5
+    ) -> Update:
+        return optimizer_update(param - lr * scale * grad)
+
+
+    opt = scaled(nn.Linear(3, 2))
+    ```
+    """
+
+    code = "E-OPT-025"
+    error = OptimizerError
+    why = "the update of a parameter depends on that parameter, its gradient, its states and `ctx` alone"
+
+
+class ChangingTrace(Code):
+    """An optimizer's body does not give the same program twice
+
+    The time, Python's `random`, or a counter of its own decides what the body does. It is traced
+    once, so that what happened to be true then would hold for ever.
+
+    ## Example
+
+    ```python
+    import random
+
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+
+
+    @optimizer
+    def lucky(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+        return optimizer_update(param - lr * random.random() * grad)
+
+
+    opt = lucky(nn.Linear(3, 2))  # error: E-OPT-026
+    ```
+
+    ## Instead
+
+    Let it depend on `ctx`, whose numbers are inputs of the program.
+
+    ```python
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+
+
+    @optimizer
+    def decaying(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+        return optimizer_update(param - lr / ctx.updates * grad)
+
+
+    opt = decaying(nn.Linear(3, 2))
+    ```
+    """
+
+    code = "E-OPT-026"
+    error = OptimizerError
+    why = "the body is traced once, so that it has to be the same each time"
+
+
+class MetricInBody(Code):
+    """A metric and a diagnostic are exchanged
+
+    `metric(name, value)` reports from a training step or a loss, `diagnostic(name, value)` from an
+    optimizer's body, where it is computed for each parameter.
+
+    ## Example
+
+    ```python
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Hyper, Update, metric, optimizer, optimizer_update
+
+
+    @optimizer
+    def descent(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+        metric("gradient", grad.norm())  # error: E-CONTRACT-011
+        return optimizer_update(param - lr * grad)
+    ```
+
+    ## Instead
+
+    ```python
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Hyper, Update, diagnostic, optimizer, optimizer_update
+
+
+    @optimizer
+    def descent(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+        diagnostic("gradient", grad.norm())
+        return optimizer_update(param - lr * grad)
+
+
+    opt = descent(nn.Linear(3, 2))
+    ```
+    """
+
+    code = "E-CONTRACT-011"
+    error = OptimizerError
+    why = "metrics belong to the training step, diagnostics to the update of one parameter"

@@ -1,0 +1,166 @@
+"""The compiler's one entrance: from a program to a function that updates parameters in place."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import shutil
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from dslmut.optim.programs import Program
+
+aten = torch.ops.aten
+
+Kernel = Callable[..., Any]
+"""Takes the scalars and, for each parameter, it, its gradient and its states; writes in place.
+
+Returns for each parameter its diagnostics as one vector, if they were asked for.
+"""
+
+OPTIONS = {"size_asserts": False, "alignment_asserts": False}
+"""Inductor's checks of its inputs: the plan has made them, and they cost more than a small update."""
+
+
+def update_graph(program: Program, count: int, reporting: bool) -> fx.GraphModule:
+    """Return the program for several parameters, which writes its results where they belong.
+
+    Args:
+        program: For one parameter.
+        count: How many parameters are updated at once.
+        reporting: Whether the diagnostics are computed too.
+    """
+    graph = fx.Graph()
+    scalars = [graph.placeholder(f"scalar_{i}") for i in range(len(program.scalars))]
+    results: list[tuple[fx.Node, fx.Node]] = []
+    reports: list[fx.Node] = []
+    own = 2 + len(program.states)
+    for number in range(count):
+        inputs = [graph.placeholder(f"input_{number}_{i}") for i in range(own)]
+        outputs = _copied(program, graph, inputs, scalars)
+        targets = [inputs[0], *inputs[2:]]
+        results += list(zip(targets, outputs))
+        if reporting and program.diagnostics:
+            reports.append(graph.call_function(aten.stack.default, (outputs[len(targets) :],)))
+    for target, value in _write_order(graph, results):
+        graph.call_function(aten.copy_.default, (target, value))
+    graph.output(tuple(reports))
+    graph.eliminate_dead_code()
+    return fx.GraphModule(torch.nn.Module(), graph)
+
+
+def _copied(
+    program: Program, graph: fx.Graph, inputs: list[fx.Node], scalars: list[fx.Node]
+) -> list[fx.Node]:
+    """Copy a program's nodes; return those of its outputs."""
+    places: dict[fx.Node, fx.Node] = {}
+    sources = iter([*inputs, *scalars])
+    for node in program.graph.nodes:
+        if node.op == "placeholder":
+            places[node] = next(sources)
+        elif node.op == "output":
+            return [places[n] for n in node.args[0]]  # pyright: ignore[reportGeneralTypeIssues]
+        else:
+            places[node] = graph.node_copy(node, lambda n: places[n])
+    raise AssertionError("a graph ends in its output")
+
+
+def _write_order(
+    graph: fx.Graph, results: list[tuple[fx.Node, fx.Node]]
+) -> Iterator[tuple[fx.Node, fx.Node]]:
+    """Yield the writes so that none changes what another still reads.
+
+    A value that is an input itself, or a view of one (a state that takes the old parameter), is
+    copied first, in a form that the compiler keeps: it drops a plain clone (upstream 198131).
+    """
+    kept = [(t, _kept(graph, v) if _is_input(v) and v is not t else v) for t, v in results]
+    yield from ((t, v) for t, v in kept if t is not v)
+
+
+def _is_input(node: fx.Node) -> bool:
+    while node.op == "call_function" and _is_view(node):
+        node = node.args[0]  # pyright: ignore[reportAssignmentType]
+    return node.op == "placeholder"
+
+
+def _is_view(node: fx.Node) -> bool:
+    schema = getattr(node.target, "_schema", None)
+    return schema is not None and any(r.alias_info is not None for r in schema.returns)
+
+
+def _kept(graph: fx.Graph, value: fx.Node) -> fx.Node:
+    return graph.call_function(torch.ops.dslmut.snapshot.default, (value,))
+
+
+# -- compiling -----------------------------------------------------------------------------------
+
+
+def kernel(
+    program: Program,
+    count: int,
+    reporting: bool,
+    examples: Sequence[Tensor],
+    option: bool | dict[str, Any],
+) -> Kernel:
+    """Return the function that updates *count* parameters at once.
+
+    Args:
+        program: For one parameter.
+        count: How many.
+        reporting: Whether the diagnostics are computed too.
+        examples: Inputs as they will be given.
+        option: False for plain operations, True for the compiler's quick entrance, and a
+            dictionary for ``torch.compile``.
+    """
+    module = update_graph(program, count, reporting)
+    if option is False:
+        return module
+    if isinstance(option, dict):
+        return torch.compile(module, **{"fullgraph": True, "dynamic": False, **option})
+    return _quick(module, examples)
+
+
+def _quick(module: fx.GraphModule, examples: Sequence[Tensor]) -> Kernel:
+    """Enter the compiler below Dynamo, which has nothing left to do for a graph.
+
+    No guards, so that a call costs a third; the plan checks layouts instead.
+    """
+    entrance = getattr(torch._inductor, "standalone_compile", None)
+    if entrance is None:
+        return torch.compile(module, fullgraph=True, dynamic=False)
+    with torch.no_grad(), _quiet():
+        detached = [e.detach() for e in examples]
+        options = {"config_patches": OPTIONS}
+        return entrance(module, detached, dynamic_shapes="from_example_inputs", options=options)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep the compiler from warning that nothing can be saved where its caches are off."""
+    logger = logging.getLogger("torch._inductor.standalone_compile")
+    before = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            yield
+    finally:
+        logger.setLevel(before)
+
+
+@functools.cache
+def missing_compiler(device: str) -> str | None:
+    """Say what the compiler lacks on this machine for a kind of device, or None."""
+    if device != "cpu":
+        return None
+    import torch._inductor.config as config
+
+    names = config.cpp.cxx if isinstance(config.cpp.cxx, list | tuple) else (config.cpp.cxx,)
+    if any(n and shutil.which(n) for n in names):
+        return None
+    return "there is no C++ compiler (such as g++ or clang++) on the path"

@@ -1,0 +1,155 @@
+"""``ctx``: the numbers of a step that schedules and bodies read, and the curriculum behind them."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from torch import Tensor
+
+from dslmut.diagnostics.codes.optimizers import BadContext
+from dslmut.diagnostics.exceptions import DslmutError
+from dslmut.diagnostics.raising import user_span
+
+COUNTS = ("step", "updates")
+PROGRESS = ("total_steps", "progress", "stage", "stage_step", "stage_progress")
+CONSTANTS = ("name", "index", "group")
+
+
+class Ctx:
+    """What a body and a schedule know of the step.
+
+    Attributes:
+        step: Number of this step, from 0.
+        updates: Number of this update of this parameter, from 1: ``1 - beta ** ctx.updates``.
+        total_steps: Of the curriculum.
+        progress: ``step / total_steps``.
+        stage: Number of the curriculum's stage, from 0.
+        stage_step: Number of the step within its stage, from 0.
+        stage_progress: ``stage_step`` over the steps of the stage.
+        name: Of the parameter; a constant while a body is traced.
+        index: Of the parameter in its optimizer.
+        group: Number of the parameter's group.
+
+    Each is also an item: ``ctx["progress"]``. ``bind(model, ctx={...})`` declares further ones.
+
+    Args:
+        read: Returns the value of a key, or None where there is no such key.
+    """
+
+    def __init__(self, read: Callable[[str], Any], keys: Iterable[str]) -> None:
+        self._read, self._keys = read, tuple(keys)
+
+    if TYPE_CHECKING:
+        step: Any
+        updates: Any
+        total_steps: Any
+        progress: Any
+        stage: Any
+        stage_step: Any
+        stage_progress: Any
+        name: str
+        index: int
+        group: int
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self[name]
+
+    def __getitem__(self, name: str) -> Any:
+        found = self._read(name)
+        if found is None:
+            raise _unknown(name, self._keys)
+        return found
+
+
+def _unknown(name: str, keys: tuple[str, ...]) -> DslmutError:
+    if name in PROGRESS:
+        return BadContext.raised(
+            user_span(),
+            f"`ctx.{name}` is counted from a curriculum, and this optimizer has none",
+            fix="bind it with one: `rule.bind(model, curriculum=Curriculum(steps=10_000))`",
+        )
+    near = difflib.get_close_matches(name, [*COUNTS, *PROGRESS, *CONSTANTS, *keys], n=1)
+    return BadContext.raised(
+        user_span(),
+        f"`ctx` has no `{name}`",
+        fix=f"write `ctx.{near[0]}`" if near else f'declare it: `rule.bind(model, ctx={{"{name}": 0.0}})`',
+    )
+
+
+Hyper: TypeAlias = "float | Callable[[Ctx], Tensor | float]"
+"""A hyperparameter: a number, or a schedule, which is a function of ``ctx``."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A part of a curriculum.
+
+    Args:
+        name: For people.
+        steps: How many steps it takes, at least 1.
+    """
+
+    name: str
+    steps: int
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise BadContext.raised(
+                user_span(),
+                f"the stage `{self.name}` has {self.steps} steps",
+                fix=f'give it at least one: `Stage("{self.name}", 1000)`',
+            )
+
+
+@dataclass(frozen=True)
+class Curriculum:
+    """What the progress of a run is counted from.
+
+    Args:
+        stages: In order, or their number of steps as ``steps``.
+        steps: The number of steps of a curriculum with one stage.
+
+    Example:
+        >>> Curriculum(steps=100).steps
+        100
+        >>> Curriculum([Stage("short", 10), Stage("full", 90)]).steps
+        100
+    """
+
+    stages: tuple[Stage, ...]
+
+    def __init__(self, stages: Iterable[Stage] | None = None, *, steps: int | None = None) -> None:
+        if stages is None:
+            stages = () if steps is None else (Stage("all", steps),)
+        object.__setattr__(self, "stages", tuple(stages))
+        if not self.stages:
+            raise BadContext.raised(
+                user_span(), "a curriculum has no steps", fix="write `Curriculum(steps=10_000)`"
+            )
+
+    @property
+    def steps(self) -> int:
+        """Return the number of steps in all."""
+        return sum(s.steps for s in self.stages)
+
+    def at(self, step: int) -> Mapping[str, float]:
+        """Return what ``ctx`` says of the progress at a step; behind the end the last stage goes on."""
+        before = 0
+        for number, stage in enumerate(self.stages):
+            last = number == len(self.stages) - 1
+            if step < before + stage.steps or last:
+                inside = step - before
+                return {
+                    "total_steps": self.steps,
+                    "progress": step / self.steps,
+                    "stage": number,
+                    "stage_step": inside,
+                    "stage_progress": inside / stage.steps,
+                }
+            before += stage.steps
+        raise AssertionError("a curriculum has at least one stage")

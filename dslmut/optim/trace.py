@@ -1,0 +1,486 @@
+"""The tracer: it runs a body once on tensors without values, and keeps what it computed as a graph."""
+
+from __future__ import annotations
+
+import contextvars
+import math
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map
+
+from dslmut.diagnostics.codes.optimizers import (
+    ArrayFromTensor,
+    BadState,
+    BranchOnTensor,
+    CapturedTensor,
+    InPlaceInBody,
+    NumberFromTensor,
+    RandomInBody,
+)
+from dslmut.diagnostics.raising import user_span
+from dslmut.optim.context import CONSTANTS, Ctx
+from dslmut.optim.scalars import FUNCTIONS, Expression, NeedsNumber, Number, Scalar, evaluate
+
+aten = torch.ops.aten
+
+
+@dataclass(frozen=True)
+class State:
+    """A declared state of one parameter; it starts as zeros."""
+
+    name: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+
+    def make(self, device: torch.device) -> Tensor:
+        """Return the state as it starts."""
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=device).zero_()
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What one parameter is to a trace.
+
+    Args:
+        name: Its full name.
+        index: Its number in the optimizer.
+        group: The number of its group.
+        shape: Its sizes.
+        stride: Its strides.
+        dtype: Its dtype.
+        device: Where it is.
+    """
+
+    name: str
+    index: int
+    group: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+
+    @staticmethod
+    def of(parameter: Tensor, name: str, index: int, group: int) -> Subject:
+        """Describe a parameter."""
+        shape, stride = tuple(parameter.shape), tuple(parameter.stride())
+        return Subject(name, index, group, shape, stride, parameter.dtype, parameter.device)
+
+
+@dataclass
+class Recording:
+    """What a trace has recorded so far."""
+
+    graph: fx.Graph = field(default_factory=fx.Graph)
+    states: list[tuple[State, Tensor]] = field(default_factory=list)
+    scalars: dict[Any, Tensor] = field(default_factory=dict)
+    branches: dict[Expression, bool] = field(default_factory=dict)
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+    reads_identity: bool = False
+
+
+_ACTIVE: contextvars.ContextVar[Tracer | None] = contextvars.ContextVar("tracer", default=None)
+
+
+def active() -> Tracer | None:
+    """Return the tracer whose body is running, if one is."""
+    return _ACTIVE.get()
+
+
+class Tracer:
+    """Runs one body for one parameter.
+
+    Args:
+        subject: The parameter.
+        inputs: The numbers that ``ctx`` and the hyperparameters have now, for branches.
+        keys: The keys of ``ctx`` that are numbers.
+    """
+
+    def __init__(self, subject: Subject, inputs: Mapping[str, Number], keys: tuple[str, ...]) -> None:
+        self.subject, self.inputs, self.keys = subject, dict(inputs), keys
+        self.recording = Recording()
+        self.fake = FakeTensorMode()
+        self._nodes: dict[int, tuple[Tensor, fx.Node]] = {}
+        self._protected: set[int] = set()
+        self._written: set[int] = set()
+        self._in_schedule = False
+
+    @contextmanager
+    def running(self) -> Iterator[None]:
+        """Trace what the block computes."""
+        token = _ACTIVE.set(self)
+        try:
+            with torch.no_grad(), self.fake, _Recorder(self), _Watcher(self):
+                yield
+        finally:
+            _ACTIVE.reset(token)
+
+    # -- inputs ------------------------------------------------------------------------------
+
+    def placeholder(self, name: str, shape: Any, stride: Any, dtype: torch.dtype) -> Tensor:
+        """Return a tensor that is an input of the graph, and must not be changed in place."""
+        with self.fake:
+            tensor = torch.empty_strided(shape, stride, dtype=dtype, device=self.subject.device)
+        self._bind(tensor, self.recording.graph.placeholder(name))
+        self._protected.add(_storage(tensor))
+        return tensor
+
+    def scalar_tensor(self, scalar: Scalar) -> Tensor:
+        """Return the input through which a number of the scalar program reaches the tensors."""
+        known = self.recording.scalars.get(scalar.expression)
+        if known is None:
+            number = len(self.recording.scalars)
+            with self.fake:
+                known = torch.empty((), dtype=torch.float64)
+            self._bind(known, self.recording.graph.placeholder(f"scalar_{number}"))
+            self._protected.add(_storage(known))
+            self.recording.scalars[scalar.expression] = known
+        return known
+
+    def hyperparameter(self, name: str, value: Any) -> Any:
+        """Return what the body gets for a hyperparameter: floats are inputs, others constants."""
+        if isinstance(value, float):
+            return Scalar(Expression("input", (name,)), self.inputs[name], self)
+        if isinstance(value, tuple):
+            return tuple(self.hyperparameter(f"{name}.{i}", v) for i, v in enumerate(value))
+        return value
+
+    def context(self) -> Ctx:
+        """Return the ``ctx`` of this trace."""
+
+        def read(name: str) -> Any:
+            if name in CONSTANTS:
+                self.recording.reads_identity = True
+                return getattr(self.subject, name)
+            if name in self.keys:
+                return Scalar(Expression("input", (f"ctx.{name}",)), self.inputs[f"ctx.{name}"], self)
+            return None
+
+        return Ctx(read, self.keys)
+
+    # -- scalars -----------------------------------------------------------------------------
+
+    def operation(self, op: str, *operands: Any) -> Any:
+        """Return the scalar that an operator gives."""
+        parts = tuple(o.expression if isinstance(o, Scalar) else o for o in operands)
+        values = [o.value if isinstance(o, Scalar) else o for o in operands]
+        return Scalar(Expression(op, parts), evaluate(Expression(op, tuple(values)), {}), self)
+
+    def branch(self, scalar: Scalar) -> bool:
+        """Decide a branch on a scalar; the graph holds as long as the outcome does."""
+        if self._in_schedule:
+            raise NeedsNumber
+        outcome = bool(scalar.value)
+        if isinstance(scalar.expression, Expression):
+            self.recording.branches[scalar.expression] = outcome
+        return outcome
+
+    def number(self, scalar: Scalar, how: str) -> Any:
+        """Refuse to make a number of a scalar; a schedule becomes one host node instead."""
+        if self._in_schedule:
+            raise NeedsNumber
+        raise NumberFromTensor.raised(
+            user_span(),
+            f"{how} needs the number of `{scalar.expression}`, which changes from step to step",
+            fix="compute with it as it is: `x ** 0.5` or `torch.sqrt(x)` for a root, `torch.where` for a choice",
+        )
+
+    def schedule(self, function: Callable[[Any], Any], ctx: Ctx) -> Any:
+        """Call a schedule: it builds scalars, or is called anew at each step."""
+        before = self._in_schedule
+        self._in_schedule = True
+        try:
+            return function(ctx)
+        except NeedsNumber:
+            numbers = Ctx(self._numeric, self.keys)
+            value = function(numbers)
+            return Scalar(Expression("call", (function,)), float(value), self)
+        finally:
+            self._in_schedule = before
+
+    def _numeric(self, name: str) -> Any:
+        if name in CONSTANTS:
+            self.recording.reads_identity = True
+            return getattr(self.subject, name)
+        return self.inputs.get(f"ctx.{name}")
+
+    # -- torch's functions -------------------------------------------------------------------
+
+    def torch_call(self, function: Any, args: Any, kwargs: Any) -> Any:
+        """Call a function of torch that got a scalar."""
+        name = getattr(function, "__name__", "")
+        flat = tree_flatten((args, kwargs))[0]
+        if not any(isinstance(a, Tensor) for a in flat):
+            op = _SCALAR_NAMES.get(name, name)
+            if op in FUNCTIONS and not kwargs:
+                return self.operation(op, *args)
+            if name == "clamp":
+                return self._clamp(*args, **kwargs)
+        args, kwargs = _without_factors(name, args, kwargs)
+        args, kwargs = tree_map(
+            lambda a: self.scalar_tensor(a) if isinstance(a, Scalar) else a, (args, kwargs)
+        )
+        return _METHODS[name](*args, **kwargs) if name in _METHODS else function(*args, **kwargs)
+
+    def _clamp(self, value: Any, min: Any = None, max: Any = None) -> Any:  # noqa: A002
+        if min is not None:
+            value = self.operation("maximum", value, min)
+        return value if max is None else self.operation("minimum", value, max)
+
+    # -- recording ---------------------------------------------------------------------------
+
+    def _bind(self, tensor: Tensor, node: fx.Node) -> None:
+        self._nodes[id(tensor)] = (tensor, node)
+        node.meta["val"] = tensor
+
+    def node_of(self, tensor: Tensor) -> fx.Node:
+        """Return the node that computed a tensor."""
+        found = self._nodes.get(id(tensor))
+        if found is None:
+            raise self.captured(tensor)
+        return found[1]
+
+    def knows(self, tensor: Tensor) -> bool:
+        """Say whether a tensor belongs to this trace."""
+        return id(tensor) in self._nodes
+
+    def captured(self, tensor: Tensor) -> Exception:
+        """Return the error for a tensor from outside (E-OPT-025)."""
+        return CapturedTensor.raised(
+            user_span(),
+            f"the body uses a tensor of shape {list(tensor.shape)} that it did not get or make",
+            fix='make it a hyperparameter, a number, or a state: `defstate("name", torch.zeros_like(param))`',
+        )
+
+    def record(self, op: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Add one operation to the graph."""
+        outputs = [r for r in tree_flatten(result)[0] if isinstance(r, Tensor)]
+        if not outputs:
+            return
+        arguments = tree_map(lambda a: self._argument(a), (args, kwargs))
+        node = self.recording.graph.call_function(op, *arguments)
+        node.meta["val"] = result
+        if isinstance(result, Tensor):
+            self._bind(result, node)
+            return
+        for i, output in enumerate(result):
+            if isinstance(output, Tensor):
+                import operator
+
+                part = self.recording.graph.call_function(operator.getitem, (node, i))
+                self._bind(output, part)
+
+    def _argument(self, value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        if not self.knows(value) and not isinstance(value, FakeTensor):
+            return self._constant(value)
+        return self.node_of(value)
+
+    def _constant(self, value: Tensor) -> fx.Node:
+        """Write a tensor that the body made from numbers into the graph."""
+        graph, kind = self.recording.graph, value.dtype
+        if value.ndim == 0:
+            return graph.call_function(aten.scalar_tensor.default, (value.item(),), {"dtype": kind})
+        flat = [
+            graph.call_function(aten.scalar_tensor.default, (x.item(),), {"dtype": kind})
+            for x in value.reshape(-1)
+        ]
+        row = graph.call_function(aten.stack.default, (flat,))
+        return graph.call_function(aten.reshape.default, (row, list(value.shape)))
+
+    def check_writes(self, op: Any, args: Any, kwargs: Any) -> None:
+        """Refuse an operation that changes what the body was given (E-OPT-020)."""
+        for argument, value in zip(op._schema.arguments, args):
+            self._check_write(op, argument, value)
+        for argument in op._schema.arguments:
+            if argument.name in kwargs:
+                self._check_write(op, argument, kwargs[argument.name])
+
+    def _check_write(self, op: Any, argument: Any, value: Any) -> None:
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            return
+        for tensor in tree_flatten(value)[0]:
+            if not isinstance(tensor, Tensor):
+                continue
+            if _storage(tensor) in self._protected:
+                name = op._schema.name.partition("::")[2]
+                raise InPlaceInBody.raised(
+                    user_span(),
+                    f"`{name}` writes into the parameter, the gradient or a state",
+                    fix=f"compute a new value: `x.{name.rstrip('_')}(...)`",
+                )
+            self._written.add(_storage(tensor))
+
+    # -- zero constants ----------------------------------------------------------------------
+
+    def check_zero(self, name: str, init: Any) -> None:
+        """Refuse a state that does not start as a zero constant, by how it was made (E-OPT-003)."""
+        if not isinstance(init, Tensor):
+            raise _bad_init(name, f"it is a `{type(init).__name__}`")
+        if not self.knows(init):
+            if isinstance(init, FakeTensor):
+                raise _bad_init(name, "it was made by another trace")
+            raise self.captured(init)
+        if _storage(init) in self._written:
+            raise _bad_init(name, "it was filled in place")
+        node = self.node_of(init)
+        while node.target in _ZERO_KEEPING:
+            node = node.args[0]  # pyright: ignore[reportAssignmentType]
+        if node.target in _ZERO_MAKING:
+            return
+        if node.target in _FULL and _fill_value(node) == 0:
+            return
+        raise _bad_init(name, f"it was computed by `{_words(node)}`")
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
+
+
+_ZERO_MAKING = {
+    aten.zeros.default,
+    aten.zeros_like.default,
+    aten.new_zeros.default,
+}
+_FULL = {aten.full.default: 1, aten.full_like.default: 1, aten.new_full.default: 2}
+_ZERO_KEEPING = {
+    aten._to_copy.default, aten.clone.default, aten.view.default, aten._unsafe_view.default,
+    aten.reshape.default, aten.permute.default, aten.transpose.int, aten.t.default,
+    aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.unsqueeze.default,
+    aten.expand.default, aten.contiguous.default, aten.alias.default, aten.detach.default,
+    aten.flatten.using_ints, aten.broadcast_to.default, aten.view_as.default,
+}  # fmt: skip
+
+
+def _fill_value(node: fx.Node) -> Any:
+    position = _FULL[node.target]
+    value = node.args[position] if len(node.args) > position else node.kwargs.get("fill_value")
+    return value if isinstance(value, int | float) else math.nan
+
+
+def _words(node: fx.Node) -> str:
+    if node.op == "placeholder":
+        return node.name
+    name = getattr(node.target, "__name__", str(node.target)).partition(".")[0]
+    return name
+
+
+def _bad_init(name: str, reason: str) -> Exception:
+    return BadState.raised(
+        user_span(),
+        f"the state `{name}` does not start as a zero constant: {reason}",
+        fix="start it with `torch.zeros_like(param)`, and let it hold the difference from another start",
+    )
+
+
+# -- modes ---------------------------------------------------------------------------------------
+
+
+class _Recorder(TorchDispatchMode):
+    """Sees every operation on tensors, after torch has broken it into its basic ones."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        super().__init__()
+        self.tracer = tracer
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if torch.Tag.nondeterministic_seeded in func.tags:
+            raise RandomInBody.raised(
+                user_span(),
+                f"`{func._schema.name.partition('::')[2]}` draws from the global generator",
+                fix="add the noise to the gradient before the step, with a generator of your own",
+            )
+        self.tracer.check_writes(func, args, kwargs)
+        result = func(*args, **kwargs)
+        self.tracer.record(func, args, kwargs, result)
+        return result
+
+
+class _Watcher(TorchFunctionMode):
+    """Sees every call of torch's functions, before anything is done: what needs values is refused."""
+
+    def __init__(self, tracer: Tracer) -> None:
+        super().__init__()
+        self.tracer = tracer
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        refused = _REFUSED.get(func)
+        if refused is not None:
+            code, message, fix = refused
+            raise code.raised(user_span(), message, fix=fix)
+        flat = tree_flatten((args, kwargs))[0]
+        for value in flat:
+            if isinstance(value, Tensor) and not isinstance(value, FakeTensor):
+                raise self.tracer.captured(value)
+        if any(isinstance(value, Scalar) for value in flat):
+            return self.tracer.torch_call(func, args, kwargs)
+        return func(*args, **kwargs)
+
+
+_BRANCH = (
+    BranchOnTensor,
+    "the truth of a tensor is asked, which has no value yet",
+    "write `torch.where(condition, a, b)`; for a choice by shape use `param.shape` or `param.ndim`",
+)
+_ITEM = (
+    NumberFromTensor,
+    "a number is asked of a tensor, which has no value yet",
+    "compute with the tensor as it is; to look at it, report it: `diagnostic(name, value)`",
+)
+_NUMPY = (
+    ArrayFromTensor,
+    "a tensor is given to NumPy, and has no value yet",
+    "use the function of the same name in `torch`",
+)
+_REFUSED: dict[Any, tuple[Any, str, str]] = {
+    torch.Tensor.__bool__: _BRANCH,
+    torch.Tensor.item: _ITEM,
+    torch.Tensor.tolist: _ITEM,
+    torch.Tensor.__float__: _ITEM,
+    torch.Tensor.__int__: _ITEM,
+    torch.Tensor.__index__: _ITEM,
+    torch.Tensor.__complex__: _ITEM,
+    torch.Tensor.__format__: _ITEM,
+    torch.Tensor.__repr__: _ITEM,
+    torch.Tensor.numpy: _NUMPY,
+    torch.Tensor.__array__: _NUMPY,
+    torch.is_nonzero: _BRANCH,
+    torch.equal: _BRANCH,
+    torch.allclose: _BRANCH,
+}
+
+_SCALAR_NAMES = {
+    "true_divide": "div", "divide": "div", "subtract": "sub", "multiply": "mul", "absolute": "abs",
+    "negative": "neg", "power": "pow", "remainder": "mod", "floor_divide": "floordiv",
+    "min": "minimum", "max": "maximum", "square": "square",
+}  # fmt: skip
+
+
+def _without_factors(name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """Write a factor that only takes numbers, such as ``alpha=``, as a multiplication."""
+    kwargs = dict(kwargs)
+    if isinstance(kwargs.get("alpha"), Scalar) and len(args) == 2:
+        alpha = kwargs.pop("alpha")
+        return (args[0], args[1] * alpha), kwargs
+    if isinstance(kwargs.get("value"), Scalar) and len(args) == 3:
+        value = kwargs.pop("value")
+        return (args[0], args[1] * value, args[2]), kwargs
+    return args, kwargs
+
+
+def _lerp(start: Any, end: Any, weight: Any) -> Any:
+    return start + weight * (end - start)
+
+
+_METHODS: dict[str, Callable[..., Any]] = {"lerp": _lerp}
