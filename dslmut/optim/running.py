@@ -16,8 +16,8 @@ from dslmut.optim import compiling
 from dslmut.optim.context import PROGRESS, Ctx
 from dslmut.optim.plan import Call, Entry, plan
 from dslmut.optim.programs import Program, program_of
-from dslmut.optim.scalars import Number, compiled
-from dslmut.optim.trace import Subject
+from dslmut.optim.scalars import Expression, Number, compiled, evaluate
+from dslmut.optim.trace import Subject, Tracer
 
 if TYPE_CHECKING:
     from dslmut.optim.binding import Options
@@ -124,6 +124,7 @@ class Runner:
         self._kernels: dict[Hashable, compiling.Kernel] = {}
         self._reports: list[tuple[tuple[Item, ...], tuple[str, ...], Any]] = []
         self._written: dict[tuple[int, str], Any] = {}
+        self._expressions: dict[Any, Any] = {}
         self._show_schedules()
 
     def matches(self, param_groups: Sequence[dict[str, Any]]) -> bool:
@@ -338,9 +339,20 @@ class Runner:
                 if item is None or not callable(schedule):
                     continue
                 inputs = self.inputs(number, group.shown["step"] + 1)
-                value = schedule(self.context(item, inputs))
-                value = value.item() if isinstance(value, Tensor) else value
+                value = self._scheduled(schedule, item, inputs)
                 group.shown[name] = self._written[number, name] = value
+
+    def _scheduled(self, schedule: Any, item: Item, inputs: Mapping[str, Number]) -> float:
+        """Return the number of a schedule, by the expression that the bodies have of it too."""
+        if schedule not in self._expressions:
+            subject = Subject.of(item.parameter, item.name, item.number, item.group)
+            tracer = Tracer(subject, inputs, self._keys)
+            with tracer.running():
+                found = tracer.schedule(schedule, tracer.context())
+            personal = tracer.recording.reads_identity or isinstance(found, Tensor)
+            expression = Expression("call", (schedule,)) if personal else found
+            self._expressions[schedule] = getattr(expression, "expression", expression)
+        return float(evaluate(self._expressions[schedule], inputs, self.context(item, inputs)))
 
     def adopt(self) -> None:
         """Take the numbers in the groups as they are, after a checkpoint was loaded."""

@@ -1,0 +1,1 @@
+"""Adapters: the command line and the demo. Nothing imports them."""

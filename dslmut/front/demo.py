@@ -1,0 +1,85 @@
+"""``dslmut demo``: train on handwritten digits, then look at a mistake. Needs the extra ``demo``."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import torch
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from sklearn.datasets import load_digits
+from torch import Tensor
+
+import dslmut.examples
+from dslmut.checking.analysis import check_file
+from dslmut.checking.static import Project
+from dslmut.diagnostics.render import COLOURED, PLAIN, full
+from dslmut.examples.digits import Mlp, accuracy, momentum_sgd, train_step
+from dslmut.optim import schedule_value
+from dslmut.optim.context import Ctx, Curriculum
+from dslmut.vocabulary import mut
+
+EPOCHS, BATCH = 30, 32
+
+
+def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return the digits as images in [0, 1] of 64 pixels, and their numbers: train x, y, test x, y."""
+    data = load_digits()
+    x = torch.tensor(data.data, dtype=torch.float32) / 16
+    y = torch.tensor(data.target)
+    order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
+    train, test = order[:1437], order[1437:]
+    return x[train], y[train], x[test], y[test]
+
+
+def cosine(ctx: Ctx) -> float:
+    """Fall from 0.1 to 0 along half a cosine."""
+    return 0.05 * (1 + torch.cos(torch.pi * ctx.progress))
+
+
+def run(epochs: int | None = None) -> int:
+    """Train, and print what a user wants to know."""
+    started, epochs = time.perf_counter(), epochs or EPOCHS
+    console = Console(highlight=False)
+    x, y, test_x, test_y = digits()
+    steps = epochs * (len(x) // BATCH)
+    m = Mlp.init(seed=0)
+    rule = momentum_sgd(lr=cosine)
+    opt = rule.bind(m, curriculum=Curriculum(steps=steps), diagnostics_every=steps // 4)
+    shuffle = torch.Generator().manual_seed(0)
+    columns = (
+        TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("steps, loss {task.fields[loss]:.4f}"),
+        TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task("training", total=steps, loss=float("nan"))
+        for _ in range(epochs):
+            order = torch.randperm(len(x), generator=shuffle)
+            for batch in order[: steps // epochs * BATCH].split(BATCH):
+                loss = train_step(mut(m), mut(opt), x[batch], y[batch])
+                bar.update(task, advance=1, loss=loss.item())
+    console.print(_ratios(opt.diagnostics, opt.param_groups[0]["lr"]))
+    console.print("And this is what the checker says to a step with three mistakes:\n")
+    wrong = Path(next(iter(dslmut.examples.__path__))) / "digits_wrong.py"
+    for d in check_file(wrong, Project()):
+        print(full(d, style=COLOURED if console.is_terminal else PLAIN), end="\n\n")
+    print(f"trained in {time.perf_counter() - started:.1f} s")
+    print(f"accuracy {accuracy(m, test_x, test_y):.4f}")
+    return 0
+
+
+def _ratios(diagnostics: object, lr: float) -> Table:
+    table = Table(title="the last update, reported from inside of it")
+    table.add_column("parameter")
+    for name in ("|weight|", "|gradient|", "|update|", "update / weight"):
+        table.add_column(name, justify="right")
+    names = ("param_norm", "grad_norm", "update_norm", "update_ratio")
+    for parameter in diagnostics["param_norm"]:  # pyright: ignore[reportIndexIssue]
+        numbers = [diagnostics[n][parameter] for n in names]  # pyright: ignore[reportIndexIssue]
+        table.add_row(parameter, *(f"{n:.3e}" for n in numbers))
+    return table
+
+
+__all__ = ["digits", "run", "schedule_value"]
