@@ -55,7 +55,9 @@ class Token:
         _misuse(self, f"its `.{name}` is deleted")
 
     @classmethod
-    def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         given = [*args, *(kwargs or {}).values()]
         token = next((a for a in given if type(a) is Token), cls(None))
         _misuse(token, f"`torch.{getattr(function, '__name__', '')}` gets it")

@@ -98,7 +98,9 @@ def _walk_nested(walk: Walk) -> None:
     while True:
         before = dict(walk.ever)
         for node in inner:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _is_checked(node, walk.resolver):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _is_checked(
+                node, walk.resolver
+            ):
                 continue
             child = Walk(walk.source, walk.resolver, walk.facts, HANDLERS, node, parent=walk)
             if not isinstance(node, ast.ClassDef):
@@ -126,7 +128,9 @@ def _seed(
                 # Called from here, with what this function may or may not change: unknown.
                 root = Root.FRESH
             origins = frozenset({Origin(root, parameter.name, type_.kind)})
-        argument = next(a for a in ast.walk(node.args) if isinstance(a, ast.arg) and a.arg == parameter.name)
+        argument = next(
+            a for a in ast.walk(node.args) if isinstance(a, ast.arg) and a.arg == parameter.name
+        )
         span = walk.source.span(argument)
         binding = Binding(Value(type_, origins), frozenset((o, span) for o in origins))
         walk.env[parameter.name] = walk.ever[parameter.name] = binding
@@ -166,7 +170,9 @@ def check_source(source: Source, file: ModuleFile) -> list[Diagnostic]:
         decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
         words = {decorator_word(d, resolver) for d in decorators}
         if words & {Word("fn"), Word("extern")}:
-            found += analyse(source, definition, resolver, extern=Word("extern") in words).diagnostics
+            found += analyse(
+                source, definition, resolver, extern=Word("extern") in words
+            ).diagnostics
         elif Word("optimizer") in words:
             found += optimizers.check_body(source, definition, resolver)
         elif not any(_is_function(s) for s in definition.outer):

@@ -58,7 +58,9 @@ def call(walk: Walk, node: ast.Call) -> Value:
         receiver = walk.handle(subject)
         if not isinstance(receiver.entity, en.Module | en.Class):
             given = arguments(walk, node)
-            return call_method(walk, node, func, Given(func.value, subject, receiver, marked), given)
+            return call_method(
+                walk, node, func, Given(func.value, subject, receiver, marked), given
+            )
         callee = walk.attribute(receiver, func.attr)
     else:
         callee = walk.handle(func)
@@ -169,13 +171,15 @@ def apply(walk: Walk, node: ast.Call, callee: Value, given: list[Given]) -> Valu
 
 def is_callable_model(callee: Value) -> bool:
     """Say whether calling a value runs a module's ``forward``."""
-    return callee.type.kind is Kind.MODEL or (
-        callee.type.kind is Kind.PART and callee.inside_model
-    )
+    return callee.type.kind is Kind.MODEL or (callee.type.kind is Kind.PART and callee.inside_model)
 
 
 def call_function(
-    walk: Walk, node: ast.Call, function: Function, given: list[Given], receiver: Value | None = None
+    walk: Walk,
+    node: ast.Call,
+    function: Function,
+    given: list[Given],
+    receiver: Value | None = None,
 ) -> Value:
     """Return what a known function gives, having checked its markers."""
     if function.passes:
@@ -207,7 +211,12 @@ def meet_parameters(walk: Walk, function: Function, given: list[Given]) -> None:
         elif argument.marked or (expected and not is_none(argument)):
             walk.facts.record(
                 Argument(
-                    argument.node, argument.marked, function, parameter, function.name, argument.value
+                    argument.node,
+                    argument.marked,
+                    function,
+                    parameter,
+                    function.name,
+                    argument.value,
                 )
             )
 
@@ -356,7 +365,12 @@ def unknown_result(
 def _torch(walk: Walk, node: ast.Call, bare: str, given: list[Given]) -> Value:
     first = given[0].value if given else NOTHING
     if bare in kn.VIEWS or kn.in_place(bare):
-        return Value(en.TENSOR if not is_tensor(first) else first.type, first.origins, reads=first.reads, view=not kn.in_place(bare))  # noqa: E501
+        return Value(
+            en.TENSOR if not is_tensor(first) else first.type,
+            first.origins,
+            reads=first.reads,
+            view=not kn.in_place(bare),
+        )  # noqa: E501
     if bare in kn.VIEW_LISTS:
         return Value(en.container(first.type), frozenset({walk.fresh(node)}), first.origins)
     return fresh_tensor(walk.fresh(node, Kind.TENSOR))
@@ -378,7 +392,17 @@ def _builtin(walk: Walk, node: ast.Call, name: str, given: list[Given]) -> Value
             return holding([holding([PLAIN, *items[:1]], fresh, positions=True)], fresh)
         case "next" | "min" | "max":
             return join_all(items if name == "next" or len(items) == 1 else values)
-        case "map" | "filter" | "list" | "tuple" | "set" | "frozenset" | "sorted" | "reversed" | "iter":
+        case (
+            "map"
+            | "filter"
+            | "list"
+            | "tuple"
+            | "set"
+            | "frozenset"
+            | "sorted"
+            | "reversed"
+            | "iter"
+        ):
             source = items[1:] if name in ("map", "filter") else items
             if values and name in ("list", "tuple", "iter") and values[0].elements is not None:
                 return holding(values[0].elements, fresh, positions=name == "tuple")

@@ -5,10 +5,8 @@ from __future__ import annotations
 import ast
 import functools
 from collections.abc import Iterator
-from dataclasses import replace
 
 from dslmut.checking import entities as en
-from dslmut.checking import knowledge as kn
 from dslmut.checking.entities import (
     Class,
     Entity,
@@ -46,7 +44,9 @@ def function_from(
     """
     words = [decorator_word(d, resolver) for d in node.decorator_list]
     if Word("optimizer") in words:
-        return Class(node.name, Kind.STATE, key=(source.path, node.lineno), definition=source.span(node))
+        return Class(
+            node.name, Kind.STATE, key=(source.path, node.lineno), definition=source.span(node)
+        )
     if Word("fn") in words:
         role = Role.FN
     elif Word("extern") in words:
@@ -82,8 +82,17 @@ def decorator_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
-def class_from(node: ast.ClassDef, source: Source, resolver: Resolver) -> Class:
-    """Return what a ``class`` statement makes."""
+def class_from(
+    node: ast.ClassDef, source: Source, resolver: Resolver, of_torch: bool = False
+) -> Class:
+    """Return what a ``class`` statement makes.
+
+    Args:
+        node: The statement.
+        source: The text it is in.
+        resolver: Of the names in it.
+        of_torch: Whether torch defines it, so that ``knowledge`` says what its methods do.
+    """
     bases = tuple(base_of(b, resolver) for b in node.bases)
     kind = next((b.kind for b in bases if b is not None and b.kind is not Kind.OBJECT), None)
     if kind is None:
@@ -93,7 +102,7 @@ def class_from(node: ast.ClassDef, source: Source, resolver: Resolver) -> Class:
         node.name,
         kind,
         key=(source.path, node.lineno, node.name),
-        members=SourceMembers(node, source, resolver, bases, kind),
+        members=SourceMembers(node, source, resolver, bases, kind, of_torch),
         definition=source.span(node),
     )
 
@@ -114,9 +123,10 @@ class SourceMembers(Members):
         resolver: Resolver,
         bases: tuple[Class | None, ...],
         kind: Kind,
+        of_torch: bool = False,
     ) -> None:
         self._node, self._source, self._resolver = node, source, resolver
-        self._bases, self._kind = bases, kind
+        self._bases, self._kind, self._of_torch = bases, kind, of_torch
 
     def field(self, name: str) -> Type | None:
         """Return the type of a declared field or of an attribute that a method sets."""
@@ -125,7 +135,7 @@ class SourceMembers(Members):
 
     def method(self, name: str) -> Function | None:
         """Return a method of the class or of a base."""
-        found = self._own_methods.get(name)
+        found = None if self._of_torch else self._own_methods.get(name)
         if found is None:
             return self._inherited("method", name)
         entity = function_from(found, self._source, self._resolver, self._node.name)
@@ -244,7 +254,9 @@ def _computes_names(method: ast.AST) -> bool:
         match node:
             case ast.Call(func=ast.Name(id="setattr" | "vars" | "exec" | "eval")):
                 return True
-            case ast.Call(func=ast.Attribute(attr=maker), args=[first, *_]) if maker in _REGISTERING:
+            case ast.Call(func=ast.Attribute(attr=maker), args=[first, *_]) if (
+                maker in _REGISTERING
+            ):
                 if not isinstance(first, ast.Constant):
                     return True
             case ast.Attribute(attr="__dict__" | "_parameters" | "_buffers" | "_modules"):
@@ -269,7 +281,11 @@ def _assigned(body: list[ast.stmt]) -> Iterator[str]:
         match node:
             case ast.Assign(targets=targets):
                 yield from (t.id for t in targets if isinstance(t, ast.Name))
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            case (
+                ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+            ):
                 yield name
 
 
@@ -301,23 +317,3 @@ def instance_of(value: ast.expr, resolver: Resolver) -> Instance | None:
 def initialiser_of(cls: Class) -> Function:
     """Return ``C.init``, which makes a model that nobody else knows."""
     return Function(f"{cls.name}.init", Role.BUILTIN, None, cls.type, True, fresh=True)
-
-
-def renamed(function: Function, qualified: str) -> Function:
-    """Return a function under its dotted name."""
-    return replace(function, qualified=qualified)
-
-
-__all__ = [
-    "SourceMembers",
-    "base_of",
-    "class_from",
-    "decorator_name",
-    "decorator_word",
-    "function_from",
-    "initialiser_of",
-    "instance_of",
-    "kn",
-    "renamed",
-    "shape_text",
-]

@@ -149,7 +149,13 @@ def entity_from(found: object, name: str, module: str = "") -> Entity | None:
         return class_from_object(found)
     if isinstance(found, types.FunctionType | types.BuiltinFunctionType | types.MethodType):
         return _function(found, name, module)
-    if isinstance(found, types.BuiltinMethodType | types.MethodWrapperType | types.WrapperDescriptorType | types.MethodDescriptorType):  # noqa: E501
+    if isinstance(
+        found,
+        types.BuiltinMethodType
+        | types.MethodWrapperType
+        | types.WrapperDescriptorType
+        | types.MethodDescriptorType,
+    ):  # noqa: E501
         return Function(name, Role.BUILTIN, qualified=f"{module}.{name}" if module else "")
     if typing.get_origin(found) is not None or isinstance(found, types.UnionType):
         return _alias(found)
@@ -186,9 +192,7 @@ def annotation_from_object(found: object) -> Annotation:
         return Annotation(joined, mut, misplaced, any(p.optional for p in parts))
     if isinstance(origin, type):
         cls = class_from_object(origin)
-        misplaced = any(
-            a.mut or a.misplaced for a in map(annotation_from_object, arguments)
-        )
+        misplaced = any(a.mut or a.misplaced for a in map(annotation_from_object, arguments))
         if isinstance(cls, Class) and cls.kind is not Kind.OBJECT:
             return Annotation(cls.type)
         return Annotation(en.container(en.UNKNOWN), misplaced=misplaced)
@@ -426,12 +430,7 @@ def _find_class(tree: ast.AST, qualname: str) -> ast.ClassDef | None:
     for part in qualname.split("."):
         if part == "<locals>":
             continue
-        nodes = [
-            child
-            for node in nodes
-            for child in _scopes_in(node)
-            if child.name == part
-        ]
+        nodes = [child for node in nodes for child in _scopes_in(node) if child.name == part]
     classes = [n for n in nodes if isinstance(n, ast.ClassDef)]
     return classes[-1] if classes else None
 

@@ -72,7 +72,9 @@ def bound(method: Function, rest: tuple[en.Parameter, ...] | None) -> Function:
 def is_super(receiver: Given) -> bool:
     """Say whether a receiver is ``super()``, which counts as marked."""
     node = receiver.subject
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
+    return (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
+    )
 
 
 def is_container(value: Value) -> bool:
@@ -132,9 +134,7 @@ def changes(kind: Kind, name: str, exactly: bool) -> bool:
     return False
 
 
-def method_result(
-    walk: Walk, node: ast.Call, name: str, value: Value, given: list[Given]
-) -> Value:
+def method_result(walk: Walk, node: ast.Call, name: str, value: Value, given: list[Given]) -> Value:
     """Return what a method of torch or Python gives, by what its receiver is."""
     fresh = walk.fresh(node)
     kind = value.type.kind
@@ -152,7 +152,11 @@ def method_result(
         # A tensor's or a module's method: it may give the same storage, or the module itself.
         if kn.in_place(name) or name in kn.VIEWS | kn.MODULE_ITSELF:
             return Value(value.type, value.origins, value.holds, reads=value.reads, view=True)
-        return Value(en.UNKNOWN, frozenset({fresh}), value.reachable if name in kn.CONTAINER_VIEWS else frozenset())  # noqa: E501
+        return Value(
+            en.UNKNOWN,
+            frozenset({fresh}),
+            value.reachable if name in kn.CONTAINER_VIEWS else frozenset(),
+        )  # noqa: E501
     if kind in (Kind.CONTAINER, Kind.UNKNOWN, Kind.OBJECT):
         if name == "items" and kind is Kind.CONTAINER:
             return holding([holding([calls.PLAIN, part(value, "[]")], fresh, True)], fresh)

@@ -219,7 +219,7 @@ def _type_of_part(whole: Value) -> Type:
     return whole.type if whole.type.kind in (Kind.TENSOR, Kind.FIELD) else UNKNOWN
 
 
-NESTING = 3
+NESTING = 4
 """Containers in containers are told apart this deep, so that a loop that nests them ends."""
 
 

@@ -66,9 +66,7 @@ def _bound_in(node: ast.AST) -> Iterator[str]:
             yield name
     if isinstance(node, _COMPREHENSIONS):
         # Its targets are its own, but a walrus inside it binds here.
-        yield from (
-            inner.target.id for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr)
-        )
+        yield from (inner.target.id for inner in ast.walk(node) if isinstance(inner, ast.NamedExpr))
         return
     yield from _bound_in_all(ast.iter_child_nodes(node))
 

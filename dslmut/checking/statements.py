@@ -93,9 +93,6 @@ def store(
             unpack(walk, targets, value, source, form)
 
 
-_PENDING = "<the right side>"
-
-
 def unpack(
     walk: Walk, targets: list[ast.expr], value: Value, source: ast.expr | None, form: str
 ) -> None:
@@ -104,15 +101,16 @@ def unpack(
     The values wait in the environment, since storing one may change what the next was read from.
     """
     positions = _positions(targets, value)
-    walk.env[_PENDING] = Binding(Value(elements=tuple(positions)))
+    waiting = f"<values for {id(targets)}>"
+    walk.env[waiting] = Binding(Value(elements=tuple(positions)))
     sources = source.elts if isinstance(source, ast.Tuple | ast.List) else []
     paired = len(sources) == len(targets) and not any(
         isinstance(x, ast.Starred) for x in [*sources, *targets]
     )
     for number, target in enumerate(targets):
-        pending = walk.env[_PENDING].value.elements or ()
+        pending = walk.env[waiting].value.elements or ()
         store(walk, target, walk.used(pending[number]), sources[number] if paired else None, form)
-    walk.env.pop(_PENDING, None)
+    walk.env.pop(waiting, None)
 
 
 def _positions(targets: list[ast.expr], value: Value) -> list[Value]:
@@ -290,8 +288,13 @@ def match_(walk: Walk, node: ast.Match) -> None:
     """``match subject``."""
     subject = walk.evaluate(node.subject)
     start = walk.env
-    ends = [walk.branch(lambda c=case: _case(walk, c, subject), start.fork()) for case in node.cases]
-    exhaustive = any(isinstance(c.pattern, ast.MatchAs) and c.pattern.pattern is None and c.guard is None for c in node.cases)
+    ends = [
+        walk.branch(lambda c=case: _case(walk, c, subject), start.fork()) for case in node.cases
+    ]
+    exhaustive = any(
+        isinstance(c.pattern, ast.MatchAs) and c.pattern.pattern is None and c.guard is None
+        for c in node.cases
+    )
     walk.resume(ends if exhaustive else [*ends, start])
 
 

@@ -119,7 +119,8 @@ class ModuleFile:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 return definitions.function_from(node, self.source, resolver)
             case ast.ClassDef():
-                return definitions.class_from(node, self.source, resolver)
+                of_torch = self.dotted.partition(".")[0] == "torch"
+                return definitions.class_from(node, self.source, resolver, of_torch)
             case ast.Import(names=aliases):
                 alias = next(a for a in aliases if bound_by(a) == name)
                 return self.imported(alias.name if alias.asname else bound_by(alias), None, 0)
@@ -178,7 +179,9 @@ def _torch(project: Project, home: Path | None, module: str, name: str) -> Entit
         if module.startswith("torch.nn") or module.startswith("torch.optim"):
             return _torch_class(project, home, module, name)
         return None
-    return wellknown.torch_function(dotted, written_in_python=module not in ("torch", "torch.linalg"))
+    return wellknown.torch_function(
+        dotted, written_in_python=module not in ("torch", "torch.linalg")
+    )
 
 
 def _torch_class(project: Project, home: Path | None, module: str, name: str) -> Entity | None:
@@ -239,7 +242,11 @@ def _top_level(body: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
     """Yield each binding of a module, those under ``if``, ``try`` and ``with`` too."""
     for node in body:
         match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            case (
+                ast.FunctionDef(name=name)
+                | ast.AsyncFunctionDef(name=name)
+                | ast.ClassDef(name=name)
+            ):
                 yield name, node
             case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
                 yield from ((bound_by(a), node) for a in aliases if a.name != "*")
@@ -250,7 +257,9 @@ def _top_level(body: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
             case ast.If(body=inner, orelse=other):
                 yield from _top_level([*other, *inner])
             case ast.Try(body=inner, handlers=handlers, orelse=other, finalbody=final):
-                yield from _top_level([*(s for h in handlers for s in h.body), *inner, *other, *final])
+                yield from _top_level(
+                    [*(s for h in handlers for s in h.body), *inner, *other, *final]
+                )
             case ast.With(body=inner):
                 yield from _top_level(inner)
 

@@ -72,6 +72,7 @@ class Walk:
         self.signature = signature
         self.parent = parent
         self.locals = bound_names(scope)
+        self.own: frozenset[str] = frozenset()  # the names of a comprehension
         self.env = Environment()
         self.alive = True
         self.loops: list[Loop] = []
@@ -166,7 +167,11 @@ class Walk:
         entity = self.resolver.name(name)
         type_ = type_of(entity)
         origins = frozenset({Origin(Root.OUTER, name, type_.kind)})
-        return Value(type_, origins if entity is None or isinstance(entity, en.Instance) else frozenset(), entity=entity)
+        return Value(
+            type_,
+            origins if entity is None or isinstance(entity, en.Instance) else frozenset(),
+            entity=entity,
+        )
 
     def binding(self, name: str) -> Binding | None:
         """Return the binding of a name, of an enclosing function too."""
@@ -179,7 +184,7 @@ class Walk:
         """Give a name a value."""
         owner = self.owner_of(name)
         mut_names = owner.signature.mut_names if owner is not None and owner.signature else ()
-        if name in mut_names or self.hides_mut(name, value):
+        if name not in self.own and (name in mut_names or self.hides_mut(name, value)):
             self.facts.record(Rebinding(node, name, form))
             return
         span = self.source.span(node)
@@ -202,7 +207,11 @@ class Walk:
     def super_(self) -> Value:
         """Return what ``super()`` stands for: the first parameter, seen as its base class."""
         scope = self.root.scope
-        arguments = [] if isinstance(scope, ast.Module | ast.ClassDef) else scope.args.posonlyargs + scope.args.args
+        arguments = (
+            []
+            if isinstance(scope, ast.Module | ast.ClassDef)
+            else scope.args.posonlyargs + scope.args.args
+        )
         origins = self.lookup(arguments[0].arg).origins if arguments else frozenset()
         cls = self.resolver.super_class()
         return Value(cls.type if cls else en.UNKNOWN, origins)
@@ -216,10 +225,10 @@ class Walk:
     def own_names(self, names: frozenset[str]) -> Iterator[None]:
         """Evaluate a comprehension, whose targets hide names of the function for a while."""
         hidden = {n: self.env[n] for n in names if n in self.env}
-        outer_locals = self.locals
-        self.locals = outer_locals | names
+        outer_locals, outer_own = self.locals, self.own
+        self.locals, self.own = outer_locals | names, outer_own | names
         yield
-        self.locals = outer_locals
+        self.locals, self.own = outer_locals, outer_own
         for name in names:
             self.env.pop(name, None)
         self.env.update(hidden)
@@ -289,7 +298,9 @@ class Walk:
             self.facts.plain.discard(id(target))
         fresh = all(o.root is Root.FRESH for o in owner.origins) and not owner.holds
         self.facts.fresh[id(target)] = fresh and self.facts.fresh.get(id(target), True)
-        self.change(target, target.value, attribute_owners(owner, target.attr), Verb.FIELD, target.attr)
+        self.change(
+            target, target.value, attribute_owners(owner, target.attr), Verb.FIELD, target.attr
+        )
         if value.type.kind not in SETTLED:
             self.hold(target.value, value, target)
 

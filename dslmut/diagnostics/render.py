@@ -35,7 +35,9 @@ COLOURED = Style("\033[1;31m", "\033[1;34m", "\033[2m", "\033[1m", "\033[0m")
 
 def full(diagnostic: Diagnostic, read: Reader = read_lines, style: Style = PLAIN) -> str:
     """Render title, place, code frame, reason and fix, over several lines."""
-    heading = f"{style.error}{diagnostic.code}{style.reset} {style.strong}{diagnostic.title}{style.reset}"
+    heading = (
+        f"{style.error}{diagnostic.code}{style.reset} {style.strong}{diagnostic.title}{style.reset}"
+    )
     frame = _frame(diagnostic, read, style)
     if not frame:
         heading += f": {diagnostic.message}"
@@ -77,7 +79,9 @@ def github(diagnostic: Diagnostic) -> str:
     return f"::error{where}::{_data(text)}"
 
 
-def sarif(diagnostics: Iterable[Diagnostic], titles: Iterable[tuple[str, str]], version: str) -> str:
+def sarif(
+    diagnostics: Iterable[Diagnostic], titles: Iterable[tuple[str, str]], version: str
+) -> str:
     """Render a SARIF 2.1.0 log.
 
     Args:
@@ -102,7 +106,9 @@ def sarif(diagnostics: Iterable[Diagnostic], titles: Iterable[tuple[str, str]], 
     log = {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
         "version": "2.1.0",
-        "runs": [{"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}],
+        "runs": [
+            {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
+        ],
     }
     return json.dumps(log, indent=2, ensure_ascii=False)
 

@@ -107,7 +107,9 @@ def _plain_function(function: Any) -> types.FunctionType:
 def _raise_found(analysis: Analysis, source: Source) -> None:
     if analysis.diagnostics:
         # The parsed text, not the file: a notebook cell or generated code may be gone from disk.
-        raise CheckError(analysis.diagnostics, lambda path: source.lines if path == source.path else ())
+        raise CheckError(
+            analysis.diagnostics, lambda path: source.lines if path == source.path else ()
+        )
 
 
 def _spec(
@@ -136,7 +138,9 @@ def _spec(
         optional=frozenset(p.name for p in parameters if p.mut and p.annotation.optional),
         unmarked=_called_by_frameworks(node),
         module=function.__globals__,
-        names={} if surroundings is function.__globals__ else _used_names(annotations, surroundings),
+        names={}
+        if surroundings is function.__globals__
+        else _used_names(annotations, surroundings),
         cells=dict(zip(function.__code__.co_freevars, function.__closure__ or ())),
         annotations=annotations,
         check=check and values.ENABLED,
@@ -176,7 +180,8 @@ def _called_by_frameworks(node: Any) -> bool:
         return False
     special = node.name.startswith("__") and node.name.endswith("__")
     accessor = any(
-        getattr(d, "attr", "") in ("setter", "getter", "deleter") or getattr(d, "id", "") == "property"
+        getattr(d, "attr", "") in ("setter", "getter", "deleter")
+        or getattr(d, "id", "") == "property"
         for d in node.decorator_list
     )
     return node.name == "forward" or special or accessor
@@ -200,13 +205,15 @@ def _used_names(
     return {w: surroundings[w] for w in words if w in surroundings}
 
 
-def _plan(
-    analysis: Analysis, spec: Spec, definition: Definition, resolver: LiveResolver
-) -> Plan:
+def _plan(analysis: Analysis, spec: Spec, definition: Definition, resolver: LiveResolver) -> Plan:
     node = definition.node
     checked = tuple(n for n in spec.annotations if n != "return") if spec.check else ()
     returns = spec.check and "return" in spec.annotations and not _yields(node)
-    inner = [n for n in ast.walk(node) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n is not node]
+    inner = [
+        n
+        for n in ast.walk(node)
+        if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef) and n is not node
+    ]
     decorated = {Word("fn"), Word("extern"), Word("optimizer")}
     untouched = frozenset(
         id(n) for n in inner if decorated & {decorator_word(d, resolver) for d in n.decorator_list}

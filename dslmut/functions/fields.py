@@ -129,9 +129,13 @@ def fitting(model: nn.Module, name: str, field: Tensor, value: Any) -> Tensor:
 def _number(model: nn.Module, name: str, field: Tensor, value: Any) -> Tensor:
     """Turn a Python number into a value for a field without dimensions."""
     if not isinstance(value, Number):
-        advice = "write `torch.as_tensor(value)`" if hasattr(value, "__array__") else "assign a tensor"
+        advice = (
+            "write `torch.as_tensor(value)`" if hasattr(value, "__array__") else "assign a tensor"
+        )
         raise KindDiffers.raised(
-            user_span(), f"`{name}` is a tensor, the value is a `{type(value).__name__}`", fix=advice
+            user_span(),
+            f"`{name}` is a tensor, the value is a `{type(value).__name__}`",
+            fix=advice,
         )
     if field.ndim:
         raise RankDiffers.raised(

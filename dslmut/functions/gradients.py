@@ -149,7 +149,9 @@ class Gradient(Generic[M]):
                 parameter.grad = gradient
 
     def __repr__(self) -> str:
-        shapes = ", ".join(f"{n}: {list(p.shape)}" for n, p in zip(self._layout.own, self._parameters))
+        shapes = ", ".join(
+            f"{n}: {list(p.shape)}" for n, p in zip(self._layout.own, self._parameters)
+        )
         return f"Gradient({shapes})"
 
 
@@ -264,9 +266,9 @@ def _compiled(
 
 # -- the trainable parameters of a model ---------------------------------------------------------
 
-_LAYOUTS: weakref.WeakKeyDictionary[
-    nn.Module, tuple[tuple[nn.Parameter, ...], Layout]
-] = weakref.WeakKeyDictionary()
+_LAYOUTS: weakref.WeakKeyDictionary[nn.Module, tuple[tuple[nn.Parameter, ...], Layout]] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def trainable(model: nn.Module) -> tuple[Layout, tuple[nn.Parameter, ...]]:

@@ -58,7 +58,9 @@ def _columns_match(definition: Definition, source: Source, code: types.CodeType)
     inside = [
         (line, column)
         for line, column in places
-        if (body.lineno, body.col_offset) <= (line, column) <= (body.end_lineno or 0, body.end_col_offset or 0)
+        if (body.lineno, body.col_offset)
+        <= (line, column)
+        <= (body.end_lineno or 0, body.end_col_offset or 0)
     ]
     return bool(inside) and source is not None
 

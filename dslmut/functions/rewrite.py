@@ -21,6 +21,7 @@ from dslmut.checking.facts import Facts, Signature
 from dslmut.checking.source import Definition, FunctionNode
 
 RUNTIME, SPEC, CALL = "__dslmut__", "__dslmut_spec__", "__dslmut_call__"
+TARGET = "__dslmut_target__"
 
 Node = TypeVar("Node", bound=ast.AST)
 
@@ -57,8 +58,8 @@ def rewritten(plan: Plan, original: types.CodeType) -> types.CodeType:
     module = _surrounded(node, plan.definition, original)
     flags = original.co_flags & _FUTURE
     outer = compile(module, original.co_filename, "exec", flags=flags, dont_inherit=True)
-    code = _find(outer, original)
-    return code.replace(co_qualname=original.co_qualname)
+    code = _find(outer, "<lambda>" if isinstance(node, ast.Lambda) else TARGET)
+    return code.replace(co_name=original.co_name, co_qualname=original.co_qualname)
 
 
 _FUTURE = functools.reduce(
@@ -69,15 +70,22 @@ _FUTURE = functools.reduce(
 def _surrounded(
     node: FunctionNode, definition: Definition, original: types.CodeType
 ) -> ast.Module:
-    """Put a function where its free variables are bound as they were."""
-    inner: ast.stmt = ast.Expr(node) if isinstance(node, ast.Lambda) else node
+    """Put a function where its free variables are bound as they were, and no other name is."""
+    inner: ast.stmt
+    if isinstance(node, ast.Lambda):
+        inner = ast.Expr(node)
+    else:
+        inner, node.name = node, TARGET
+    body = [inner]
     owner = next((s for s in reversed(definition.outer) if isinstance(s, ast.ClassDef)), None)
     if owner is not None:
         # For the names with two underscores, which are mangled with the name of the class.
-        inner = ast.ClassDef(owner.name, [], [], [inner], [], **_no_type_parameters())
+        body = [ast.ClassDef(owner.name, [], [], [inner], [], **_no_type_parameters())]
+        if owner.name not in original.co_freevars:
+            body.insert(0, ast.Global([owner.name]))
     names = dict.fromkeys([*original.co_freevars, RUNTIME, SPEC])
     arguments = ast.arguments([], [ast.arg(n) for n in names], None, [], [], None, [])
-    outer = ast.FunctionDef("__outer__", arguments, [inner], [], **_no_type_parameters())
+    outer = ast.FunctionDef("__outer__", arguments, body, [], **_no_type_parameters())
     return ast.fix_missing_locations(ast.Module([ast.copy_location(outer, node)], []))
 
 
@@ -85,20 +93,11 @@ def _no_type_parameters() -> dict[str, list[ast.AST]]:
     return {"type_params": []} if "type_params" in ast.FunctionDef._fields else {}
 
 
-def _find(code: types.CodeType, original: types.CodeType) -> types.CodeType:
+def _find(code: types.CodeType, name: str) -> types.CodeType:
     """Find the function's code among the constants of what surrounds it."""
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            same_place = constant.co_firstlineno == original.co_firstlineno
-            if constant.co_name == original.co_name and same_place:
-                return constant
-            if constant.co_name in ("__outer__", *_class_names(code)):
-                return _find(constant, original)
-    raise AssertionError(f"{original.co_name} is lost")
-
-
-def _class_names(code: types.CodeType) -> tuple[str, ...]:
-    return tuple(c.co_name for c in code.co_consts if isinstance(c, types.CodeType))
+    inside = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    found = [c for c in inside if c.co_name == name]
+    return found[0] if found else _find(inside[0], name)
 
 
 # -- the rewriter --------------------------------------------------------------------------------
@@ -171,7 +170,9 @@ class _Rewriter:
                 return [node]
             case ast.Return(value=value) if self.plan.returns and not nested:
                 result = self.expression(value) if value is not None else ast.Constant(None)
-                call = _call("leave", ast.Name(SPEC, ast.Load()), ast.Name(CALL, ast.Load()), result)
+                call = _call(
+                    "leave", ast.Name(SPEC, ast.Load()), ast.Name(CALL, ast.Load()), result
+                )
                 return [_at(ast.Return(_at(call, value or node)), node)]
             case ast.Assign(targets=targets, value=value) if any(map(self._is_ours, targets)):
                 return list(self._assign(node, targets, self.expression(value)))
@@ -265,7 +266,9 @@ class _Rewriter:
         target = node.target
         if isinstance(target, ast.Attribute) and self._is_ours(target):
             owner = self._temporary()
-            yield _at(ast.Assign([ast.Name(owner, ast.Store())], self.expression(target.value)), node)
+            yield _at(
+                ast.Assign([ast.Name(owner, ast.Store())], self.expression(target.value)), node
+            )
             loaded = ast.Name(owner, ast.Load())
             field = ast.Constant(self._mangled(target.attr))
             current = _at(ast.Attribute(loaded, target.attr, ast.Load()), target)
@@ -417,4 +420,6 @@ def _shallow(node: Node) -> Node:
 
 
 def _is_super(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
+    return (
+        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
+    )

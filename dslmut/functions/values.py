@@ -343,9 +343,8 @@ def _size(domain: str, checks: Checks, values: tuple[Any, ...]) -> int | None:
 
 def _is_wrapped(value: Tensor) -> bool:
     """Say whether a tensor has no values to read: fake, or inside of ``vmap``."""
-    return (
-        isinstance(value, torch._subclasses.FakeTensor)
-        or torch._C._functorch.is_batchedtensor(value)
+    return isinstance(value, torch._subclasses.FakeTensor) or torch._C._functorch.is_batchedtensor(
+        value
     )
 
 
@@ -378,16 +377,16 @@ def _reason(problem: Problem) -> str:
     if not slot.shaped:
         return f"is a `{type(value).__name__}`, declared `{_hint_name(slot.hint)}`"
     if not isinstance(value, slot.hint.array_type):
-        return f"is a `{type(value).__name__}`, declared a tensor of shape \"{slot.hint.dim_str}\""
+        return f'is a `{type(value).__name__}`, declared a tensor of shape "{slot.hint.dim_str}"'
     wanted = tuple(slot.hint.dim_str.split())
     shape = f"[{', '.join(map(str, value.shape))}]"
     for dimension, size in bind(wanted, tuple(value.shape)).items():
         bound = problem.sizes.get(dimension)
         if bound is not None and bound != size:
             where = problem.binders.get(dimension, "the call")
-            return f"has shape {shape}, declared \"{slot.hint.dim_str}\": `{dimension}` is {size} here and {bound} in {where}"  # noqa: E501
+            return f'has shape {shape}, declared "{slot.hint.dim_str}": `{dimension}` is {size} here and {bound} in {where}'  # noqa: E501
     if not any(d.startswith("*") or "..." in d for d in wanted) and len(wanted) != value.ndim:
-        return f"has {value.ndim} dimensions, shape {shape}, declared {len(wanted)}: \"{slot.hint.dim_str}\""
+        return f'has {value.ndim} dimensions, shape {shape}, declared {len(wanted)}: "{slot.hint.dim_str}"'
     dtypes = slot.hint.dtypes
     name = str(value.dtype).removeprefix("torch.")
     if isinstance(dtypes, list | tuple) and name not in dtypes:

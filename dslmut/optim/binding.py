@@ -110,10 +110,7 @@ class OptState(torch.optim.Optimizer, Generic[M]):
 
     def _prepare(self) -> None:
         """Trace every body, make the states, and plan the step."""
-        items = [
-            Item(i, number, p, name)
-            for i, (number, p, name) in enumerate(self._parameters())
-        ]
+        items = [Item(i, number, p, name) for i, (number, p, name) in enumerate(self._parameters())]
         groups = [
             Group(self._configured.definition, g, s)
             for g, s in zip(self.param_groups, self._schedules)
@@ -260,7 +257,9 @@ def _groups_of(target: Any) -> tuple[list[dict[str, Any]], str]:
     if isinstance(target, nn.Module):
         named = list(target.named_parameters())
         if not named:
-            raise _bad(f"`{type(target).__name__}` has no parameters", "bind it to a model that has some")
+            raise _bad(
+                f"`{type(target).__name__}` has no parameters", "bind it to a model that has some"
+            )
         group = {"params": [p for _, p in named], "param_names": [n for n, _ in named]}
         return [group], type(target).__name__
     if isinstance(target, Tensor):

@@ -71,7 +71,9 @@ def _numbers(groups: Sequence[dict[str, Any]], saved: Sequence[dict[str, Any]]) 
                 stacklevel=5,
             )
         return [known.get(n) for n in names]
-    if len(old_numbers) != count or [len(g["params"]) for g in groups] != [len(g["params"]) for g in saved]:
+    if len(old_numbers) != count or [len(g["params"]) for g in groups] != [
+        len(g["params"]) for g in saved
+    ]:
         raise _foreign(
             f"the file has {[len(g['params']) for g in saved]} parameters in its groups, "
             f"this optimizer {[len(g['params']) for g in groups]}, and there are no names to go by",

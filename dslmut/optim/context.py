@@ -77,7 +77,9 @@ def _unknown(name: str, keys: tuple[str, ...]) -> DslmutError:
     return BadContext.raised(
         user_span(),
         f"`ctx` has no `{name}`",
-        fix=f"write `ctx.{near[0]}`" if near else f'declare it: `rule.bind(model, ctx={{"{name}": 0.0}})`',
+        fix=f"write `ctx.{near[0]}`"
+        if near
+        else f'declare it: `rule.bind(model, ctx={{"{name}": 0.0}})`',
     )
 
 

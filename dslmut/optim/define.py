@@ -77,7 +77,9 @@ class Optimizer(Generic[P]):
     @overload
     def __call__(self, model: M, /, *args: P.args, **kwargs: P.kwargs) -> OptState[M]: ...
     @overload
-    def __call__(self, params: Parameters, /, *args: P.args, **kwargs: P.kwargs) -> OptState[nn.Module]: ...  # noqa: E501
+    def __call__(
+        self, params: Parameters, /, *args: P.args, **kwargs: P.kwargs
+    ) -> OptState[nn.Module]: ...  # noqa: E501
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Configured: ...
     def __call__(self, *args: Any, **hyperparameters: Any) -> Any:
@@ -231,13 +233,19 @@ def _hyperparameters(rule: Any) -> dict[str, Hyperparameter]:
     for p in keywords:
         if p.name in RESERVED:
             raise _not_a_definition(
-                rule, f"a group has a key `{p.name}` of its own", "give the hyperparameter another name"
+                rule,
+                f"a group has a key `{p.name}` of its own",
+                "give the hyperparameter another name",
             )
-    return {p.name: Hyperparameter(p.name, _default(p), p.annotation in (int, "int")) for p in keywords}
+    return {
+        p.name: Hyperparameter(p.name, _default(p), p.annotation in (int, "int")) for p in keywords
+    }
 
 
 def _default(p: inspect.Parameter) -> Any:
-    return p.default if p.default is p.empty else normalised(p.default, p.annotation in (int, "int"))
+    return (
+        p.default if p.default is p.empty else normalised(p.default, p.annotation in (int, "int"))
+    )
 
 
 def normalised(value: Any, integer: bool = False) -> Any:
@@ -286,7 +294,11 @@ def _heading(rule: Any) -> Span | None:
     except CheckError:
         return None
     line = place.node.lineno
-    return Span(source.path, Position(line, place.node.col_offset), Position(line, len(source.lines[line - 1])))
+    return Span(
+        source.path,
+        Position(line, place.node.col_offset),
+        Position(line, len(source.lines[line - 1])),
+    )
 
 
 # -- the configuration ---------------------------------------------------------------------------
@@ -315,9 +327,13 @@ def checked(definition: Optimizer[Any], h: Hyperparameter, value: Any) -> Any:
     kept = normalised(value, h.integer)
     default = normalised(h.default, h.integer)
     numeric = isinstance(default, float) and not isinstance(kept, float) and not callable(kept)
-    pair = isinstance(default, tuple) and not (isinstance(kept, tuple) and len(kept) == len(default))
+    pair = isinstance(default, tuple) and not (
+        isinstance(kept, tuple) and len(kept) == len(default)
+    )
     if numeric or pair or isinstance(kept, Tensor):
-        wanted = f"{len(default)} numbers" if isinstance(default, tuple) else "a number or a schedule"
+        wanted = (
+            f"{len(default)} numbers" if isinstance(default, tuple) else "a number or a schedule"
+        )
         raise BadHyperparameter.raised(
             user_span(),
             f"`{h.name}` of `{definition.__name__}` is {wanted}, not {value!r}",

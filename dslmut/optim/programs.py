@@ -69,9 +69,7 @@ def program_of(
     Raises:
         OptimizerError: E-OPT-003, E-OPT-004, E-OPT-006, E-OPT-020 to E-OPT-026, E-CONTRACT-011.
     """
-    first, second = (
-        _traced(definition, hyperparameters, subject, inputs, keys) for _ in range(2)
-    )
+    first, second = (_traced(definition, hyperparameters, subject, inputs, keys) for _ in range(2))
     if first.text != second.text:
         raise ChangingTrace.raised(
             user_span(),
@@ -116,7 +114,9 @@ def _finished(tracer: Tracer, new: Tensor, states: Sequence[Any]) -> Program:
     graph = _canonical(recording.graph, outputs, declared, len(recording.scalars))
     scalars = tuple(recording.scalars)
     parts = [*graph.nodes, *declared, *scalars, *recording.branches.items(), *recording.diagnostics]
-    text = "\n".join(n.format_node() or str(n.args) if isinstance(n, fx.Node) else str(n) for n in parts)
+    text = "\n".join(
+        n.format_node() or str(n.args) if isinstance(n, fx.Node) else str(n) for n in parts
+    )
     return Program(
         graph,
         declared,
@@ -170,7 +170,10 @@ def _difference(a: Program, b: Program) -> str:
 def readable(program: Program) -> str:
     """Write an update graph for people: a line per operation, inputs and states by their names."""
     names = {f"scalar_{i}": str(e) for i, e in enumerate(program.scalars)}
-    lines = [f"state {s.name}: {list(s.shape)} {str(s.dtype).removeprefix('torch.')}" for s in program.states]
+    lines = [
+        f"state {s.name}: {list(s.shape)} {str(s.dtype).removeprefix('torch.')}"
+        for s in program.states
+    ]
     count = 1 + len(program.states)
     for node in program.graph.nodes:
         if node.op == "call_function":

@@ -173,7 +173,14 @@ class Runner:
         values = group.hyperparameters()
         subject = Subject.of(item.parameter, item.name, item.number, item.group)
         fixed = tuple((n, v) for n, v in values.items() if not isinstance(v, float | tuple))
-        kind = (id(group.definition), fixed, subject.shape, subject.stride, subject.dtype, subject.device)
+        kind = (
+            id(group.definition),
+            fixed,
+            subject.shape,
+            subject.stride,
+            subject.dtype,
+            subject.device,
+        )
         personal = (*kind, item.number)
         for known in (*self._programs.get(personal, ()), *self._programs.get(kind, ())):
             if known.holds(inputs):
@@ -259,7 +266,13 @@ class Runner:
             for inputs in classes.values()
         )
         layouts = tuple(_layout(i.parameter) for i in present)
-        key = (tuple(i.number for i in present), tuple(order[k] for k in where), fixed, outcomes, layouts)
+        key = (
+            tuple(i.number for i in present),
+            tuple(order[k] for k in where),
+            fixed,
+            outcomes,
+            layouts,
+        )
         known = self._steps.get(key)
         if known is None:
             known = self._plan(present, [order[k] for k in where], list(classes.values()))

@@ -110,7 +110,9 @@ def _called(function: Callable[[Any], Any], ctx: Any) -> Number:
     return value.item() if isinstance(value, torch.Tensor) else value
 
 
-def compiled(expressions: Sequence[Any]) -> Callable[[Mapping[str, Number], Any], tuple[float, ...]]:
+def compiled(
+    expressions: Sequence[Any],
+) -> Callable[[Mapping[str, Number], Any], tuple[float, ...]]:
     """Return a function that evaluates expressions together, each common part once.
 
     It is written as Python source: for AdamW that takes two microseconds a step.
@@ -123,7 +125,9 @@ def compiled(expressions: Sequence[Any]) -> Callable[[Mapping[str, Number], Any]
         if not isinstance(e, Expression):
             return f"({float(e)!r})" if math.isfinite(e) else f"_float('{e}')"
         if e not in names:
-            text = _source(e, [name_of(a) for a in e.args] if e.op not in ("input", "call") else [], scope)
+            text = _source(
+                e, [name_of(a) for a in e.args] if e.op not in ("input", "call") else [], scope
+            )
             names[e] = f"t{len(names)}"
             lines.append(f"    {names[e]} = {text}")
         return names[e]

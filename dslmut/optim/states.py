@@ -197,9 +197,7 @@ def _put(update: Update, found: dict[str, Any], state: str, value: Any) -> None:
     found[state] = value
 
 
-def _check_value(
-    tracer: Tracer, update: Update, what: str, value: Any, old: Tensor | None
-) -> None:
+def _check_value(tracer: Tracer, update: Update, what: str, value: Any, old: Tensor | None) -> None:
     subject = tracer.subject
     shape = subject.shape if old is None else tuple(old.shape)
     dtype = subject.dtype if old is None else old.dtype

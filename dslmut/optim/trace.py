@@ -104,7 +104,9 @@ class Tracer:
         keys: The keys of ``ctx`` that are numbers.
     """
 
-    def __init__(self, subject: Subject, inputs: Mapping[str, Number], keys: tuple[str, ...]) -> None:
+    def __init__(
+        self, subject: Subject, inputs: Mapping[str, Number], keys: tuple[str, ...]
+    ) -> None:
         self.subject, self.inputs, self.keys = subject, dict(inputs), keys
         self.recording = Recording()
         self.fake = FakeTensorMode()
@@ -161,7 +163,9 @@ class Tracer:
                 self.recording.reads_identity = True
                 return getattr(self.subject, name)
             if name in self.keys:
-                return Scalar(Expression("input", (f"ctx.{name}",)), self.inputs[f"ctx.{name}"], self)
+                return Scalar(
+                    Expression("input", (f"ctx.{name}",)), self.inputs[f"ctx.{name}"], self
+                )
             return None
 
         return Ctx(read, self.keys)

@@ -97,7 +97,7 @@ def _wrong_rank(event: FieldSet, source: Source) -> Diagnostic | None:
     target = source.segment(event.node)
     return RankDiffers.at(
         source.span(event.literal) if event.literal is not None else source.span(event.node),
-        f"this has {rank} dimensions, `{target}` has {declared}: \"{shape}\"",
+        f'this has {rank} dimensions, `{target}` has {declared}: "{shape}"',
         fix=f"write `torch.full_like({target}, {source.segment(event.literal)})`"
         if rank == 0 and event.literal is not None
         else "make the value in the shape of the field",

@@ -119,7 +119,9 @@ def _misplaced(event: Misplaced, source: Source) -> Diagnostic:
     inner = source.segment(node.args[0]) if node.args else ""
     if event.place is Place.ARITY:
         return MeaninglessMut.at(
-            source.span(node), "`mut` takes one argument, the name of what is passed", fix="write `mut(m)`"
+            source.span(node),
+            "`mut` takes one argument, the name of what is passed",
+            fix="write `mut(m)`",
         )
     if event.place is Place.EXPRESSION:
         if inner.startswith("mut("):
@@ -127,7 +129,9 @@ def _misplaced(event: Misplaced, source: Source) -> Diagnostic:
         else:
             fix = f"bind it to a name first: `part = {inner}`, then pass `mut(part)`"
         return MeaninglessMut.at(
-            source.span(node), "only a name can be marked, so that a reader sees what changes", fix=fix
+            source.span(node),
+            "only a name can be marked, so that a reader sees what changes",
+            fix=fix,
         )
     return MeaninglessMut.at(
         source.span(node),
@@ -169,7 +173,9 @@ def _missing(event: Argument, source: Source) -> Diagnostic:
         fix = Fix(f"bind it to a name first: `part = {text}`, then pass `mut(part)`")
     labels = []
     if event.callee is not None and event.callee.definition is not None:
-        labels.append(Label(_heading(event.callee.definition), f"`{name}: Mut[...]` is declared here"))
+        labels.append(
+            Label(_heading(event.callee.definition), f"`{name}: Mut[...]` is declared here")
+        )
     return MissingMut.at(
         source.span(event.node),
         f"`{event.target}` may change its parameter `{name}`",
@@ -204,7 +210,9 @@ def _unmarked_change(change: Change, signature: Signature, source: Source) -> Di
     if parameter is not None:
         argument = _argument_node(signature.definition.node, parameter.name)
         if argument is not None and (not labels or labels[0].span.start.line != argument.lineno):
-            labels.append(Label(source.span(argument), f"`{parameter.name}` is a parameter without `Mut`"))
+            labels.append(
+                Label(source.span(argument), f"`{parameter.name}` is a parameter without `Mut`")
+            )
     return ChangeWithoutMut.at(
         source.span(change.node),
         f"{_verb(change)} {origin}, {_whose(origin)}",
@@ -240,18 +248,32 @@ def _whose(origin: Origin) -> str:
 
 
 def _fix(
-    change: Change, origin: Origin, parameter: Parameter | None, signature: Signature, source: Source
+    change: Change,
+    origin: Origin,
+    parameter: Parameter | None,
+    signature: Signature,
+    source: Source,
 ) -> Fix:
     name = origin.name
-    if change.verb is Verb.METHOD and change.name in ("train", "eval") and origin.kind is Kind.MODEL:
-        return Fix(f"write `with dslmut.eval_mode({name}):`, which restores the mode of every module")
+    if (
+        change.verb is Verb.METHOD
+        and change.name in ("train", "eval")
+        and origin.kind is Kind.MODEL
+    ):
+        return Fix(
+            f"write `with dslmut.eval_mode({name}):`, which restores the mode of every module"
+        )
     if origin.kind not in MARKABLE:
         return Fix(_value_fix(change, source))
     if parameter is None:
-        return Fix(f"pass it as a parameter `{name}: Mut[...]`, and write `mut({name})` at the calls")
+        return Fix(
+            f"pass it as a parameter `{name}: Mut[...]`, and write `mut({name})` at the calls"
+        )
     argument = _argument_node(signature.definition.node, name)
     if argument is None or argument.annotation is None:
-        return Fix(f"annotate the parameter: `{name}: Mut[...]`, and write `mut({name})` at the calls")
+        return Fix(
+            f"annotate the parameter: `{name}: Mut[...]`, and write `mut({name})` at the calls"
+        )
     text = source.segment(argument.annotation)
     edit = Edit(source.span(argument.annotation), f"Mut[{text}]")
     return Fix(f"write `{name}: Mut[{text}]`, and `mut({name})` at the calls", (edit,))

@@ -65,7 +65,12 @@ class Code:
 
     @classmethod
     def raised(
-        cls, span: Span | None, message: str, *, fix: Fix | str | None = None, why: str | None = None
+        cls,
+        span: Span | None,
+        message: str,
+        *,
+        fix: Fix | str | None = None,
+        why: str | None = None,
     ) -> DslmutError:
         """Make the exception that carries one diagnostic of this code."""
         return cls.error([cls.at(span, message, fix=fix, why=why)])

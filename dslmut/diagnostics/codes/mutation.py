@@ -123,7 +123,9 @@ class ChangeWithoutMut(Code):
     """
 
     code = "E1102"
-    why = "a function changes only what its signature marks with `Mut[...]`, and what it made itself"
+    why = (
+        "a function changes only what its signature marks with `Mut[...]`, and what it made itself"
+    )
 
 
 class MissingMut(Code):
