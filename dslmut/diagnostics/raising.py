@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from pathlib import Path
 from types import FrameType
@@ -73,29 +74,97 @@ def spurious_token(kind: str, how: str) -> DslmutError:
     )
 
 
-def spurious_argument(function: str, parameter: str, frame: FrameType | None) -> DslmutError:
+def spurious_argument(
+    function: str, parameter: str, position: int | None, frame: FrameType | None
+) -> DslmutError:
     """E1101: a marked argument for a parameter without ``Mut``."""
+    span = user_span(frame)
+    found = _argument(span, parameter, position)
+    fix = f"pass it without the marker, or declare `{parameter}: Mut[...]` if it should be changed"
+    if found is not None and isinstance(found.node, ast.Call) and found.node.args:
+        inner = ast.get_source_segment(found.text, found.node.args[0]) or "x"
+        fix = f"write `{found.replaced(inner)}`"
     return MeaninglessMut.raised(
-        user_span(frame),
+        found.span if found else span,
         f"`{function}` does not change its parameter `{parameter}`, which was passed as `mut(...)`",
-        fix=f"pass it without the marker, or declare `{parameter}: Mut[...]` if it should be changed",
+        fix=fix,
     )
 
 
 def missing_marker(
-    function: str, parameter: str, frame: FrameType | None, declared: Span | None, receiver: bool
+    function: str,
+    parameter: str,
+    position: int | None,
+    frame: FrameType | None,
+    declared: Span | None,
+    receiver: bool,
 ) -> DslmutError:
-    """E1103: an argument for a ``Mut`` parameter that was not marked."""
-    label = [Label(declared, f"`{parameter}: Mut[...]` is declared here")] if declared else []
-    text = f"mut(x).{function.rpartition('.')[2]}(...)" if receiver else "mut(...)"
+    """E1103: an argument for a ``Mut`` parameter that was not marked.
+
+    Args:
+        function: Its name.
+        parameter: The parameter's name.
+        position: Its number among the arguments of a call; None if it is given by name alone.
+        frame: The caller's.
+        declared: Where the parameter is declared.
+        receiver: Whether it is the receiver of a method.
+    """
+    span = user_span(frame)
+    found = _argument(span, parameter, None if receiver else position, receiver)
     subject = "its receiver" if receiver else f"its parameter `{parameter}`"
+    if found is None:
+        fix = f"write `mut(x).{function.rpartition('.')[2]}(...)`" if receiver else "write `mut(...)` around it"
+    elif isinstance(found.node, ast.Name):
+        fix = f"write `{found.replaced(f'mut({found.node.id})')}`"
+    else:
+        text = ast.get_source_segment(found.text, found.node)
+        fix = f"bind it to a name first: `part = {text}`, then write `{found.replaced('mut(part)')}`"
+    labels = [Label(declared, f"`{parameter}: Mut[...]` is declared here")] if declared else []
+    message = f"`{function}` may change {subject}, which was passed without `mut`"
     return MissingMut.error(
-        [
-            MissingMut.at(
-                user_span(frame),
-                f"`{function}` may change {subject}, which was passed without `mut`",
-                fix=Fix(f"write `{text}` at the call, with `from dslmut import mut`"),
-                labels=label,
-            )
-        ]
+        [MissingMut.at(found.span if found else span, message, fix=Fix(fix), labels=labels)]
     )
+
+
+class _Argument:
+    """An argument in the text of a call that is being made, all on one line."""
+
+    def __init__(self, text: str, node: ast.expr, call: Span) -> None:
+        self.text, self.node = text, node
+        self._start = _characters([text], 1, node.col_offset)
+        self._end = _characters([text], 1, node.end_col_offset or 0)
+        line, column = call.start.line, call.start.column
+        self.span = Span(
+            call.path, Position(line, column + self._start), Position(line, column + self._end)
+        )
+
+    def replaced(self, new: str) -> str:
+        """Return the call with another argument."""
+        return self.text[: self._start] + new + self.text[self._end :]
+
+
+def _argument(
+    span: Span | None, name: str, position: int | None, receiver: bool = False
+) -> _Argument | None:
+    """Find an argument in the text of a call; None where that is no call on one line."""
+    if span is None or span.start.line != span.end.line:
+        return None
+    lines = read_lines(span.path)[span.start.line - 1 : span.end.line]
+    text = lines[0][span.start.column : span.end.column] if lines else ""
+    try:
+        call = ast.parse(text, mode="eval").body
+    except SyntaxError:
+        return None
+    if not isinstance(call, ast.Call):
+        return None
+    if receiver:
+        node = call.func.value if isinstance(call.func, ast.Attribute) else None
+        return _Argument(text, node, span) if node is not None else None
+    by_name = next((k.value for k in call.keywords if k.arg == name), None)
+    if by_name is not None:
+        return _Argument(text, by_name, span)
+    if position is None or position >= len(call.args):
+        return None
+    if any(isinstance(a, ast.Starred) for a in call.args[: position + 1]):
+        return None
+    return _Argument(text, call.args[position], span)

@@ -52,15 +52,27 @@ def missing(spec: Spec, name: str, value: Any) -> Any:
     """Refuse an unmarked argument for a ``Mut`` parameter (E1103), where a marker is due."""
     if (value is None and name in spec.optional) or spec.unmarked:
         return value
-    receiver = spec.entity.marks_receiver and spec.entity.parameters[0].name == name  # pyright: ignore[reportOptionalSubscript]
+    receiver = spec.marks_receiver and _parameters(spec)[0] == name
     frame = sys._getframe(1).f_back
-    raise missing_marker(spec.entity.name, name, frame, spec.places.get(name), receiver)
+    position = _position(spec, name)
+    raise missing_marker(spec.entity.name, name, position, frame, spec.places.get(name), receiver)
 
 
 def spurious(spec: Spec, **arguments: object) -> NoReturn:
     """Refuse a marked argument for a parameter without ``Mut`` (E1101)."""
     name = next(n for n, value in arguments.items() if type(value) is Token)
-    raise spurious_argument(spec.entity.name, name, sys._getframe(1).f_back)
+    frame = sys._getframe(1).f_back
+    raise spurious_argument(spec.entity.name, name, _position(spec, name), frame)
+
+
+def _parameters(spec: Spec) -> list[str]:
+    return [p.name for p in spec.entity.parameters or ()]
+
+
+def _position(spec: Spec, name: str) -> int | None:
+    """Return the number of a parameter among the arguments of a call."""
+    names = _parameters(spec)
+    return names.index(name) - spec.entity.method if name in names else None
 
 
 def callee(function: Any) -> Any:

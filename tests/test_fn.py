@@ -1,0 +1,484 @@
+"""What `@fn` gives back, and how marked calls behave at run time."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import pickle
+import sys
+import traceback
+import types
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import dslmut as dm
+from dslmut import CheckError, Mut, fn, mut
+from dslmut.vocabulary import Token
+
+
+def net() -> nn.Linear:
+    return nn.Linear(3, 2)
+
+
+@fn
+def scale(m: Mut[nn.Linear], factor: float, *, bias: bool = True) -> int:
+    """Scale a layer.
+
+    All of it.
+    """
+    m.weight = m.weight * factor
+    if bias:
+        m.bias = m.bias * factor
+    return 3
+
+
+@fn
+def read(m: nn.Linear, x: Tensor) -> Tensor:
+    return m(x)
+
+
+def plain(m: nn.Linear) -> float:
+    return m.weight.sum().item()
+
+
+# -- the function --------------------------------------------------------------------------------
+
+
+def test_is_a_plain_function() -> None:
+    assert type(scale) is types.FunctionType
+    assert scale.__name__ == "scale"
+    assert scale.__qualname__ == "scale"
+    assert scale.__module__ == __name__
+    assert inspect.getdoc(scale) == "Scale a layer.\n\nAll of it."
+    assert scale.__kwdefaults__ == {"bias": True}
+    assert str(inspect.signature(scale)).startswith("(m: 'Mut[nn.Linear]', factor: 'float', *,")
+    assert scale.__annotations__["m"] == "Mut[nn.Linear]"
+    assert scale.__globals__ is globals()
+
+
+def test_leaves_the_original_function_as_it_was() -> None:
+    def original(m: Mut[nn.Linear]) -> None:
+        m.weight = m.weight * 0
+
+    before = original.__code__
+    made = fn(original)
+    assert original.__code__ is before
+    assert made is not original
+    assert not hasattr(original, "__dslmut__")
+    assert "__dslmut__" not in globals()
+
+
+def test_pickles_by_reference() -> None:
+    assert pickle.loads(pickle.dumps(scale)) is scale
+    assert copy.deepcopy(scale) is scale
+
+
+def test_keeps_line_numbers() -> None:
+    lines = {line for _, _, line in scale.__code__.co_lines() if line is not None}
+    source, start = inspect.getsourcelines(scale)
+    assert scale.__code__.co_firstlineno == start
+    assert min(lines) >= start
+    assert max(lines) < start + len(source)
+
+    @fn
+    def fails(m: Mut[nn.Linear]) -> None:
+        m.weight = m.weight * 2
+        raise ValueError("here")
+
+    m = net()
+    with pytest.raises(ValueError, match="here") as caught:
+        fails(mut(m))
+    frame = traceback.extract_tb(caught.value.__traceback__)[-1]
+    assert frame.line == 'raise ValueError("here")'
+    assert frame.filename == __file__
+
+
+def test_debugger_steps_through_the_users_lines() -> None:
+    seen = []
+
+    def trace(frame, event, argument):
+        if frame.f_code is scale.__code__:
+            seen.append(frame.f_lineno)
+            return trace
+        return None
+
+    m = net()
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        scale(mut(m), 2.0)
+    finally:
+        sys.settrace(before)
+    source, start = inspect.getsourcelines(scale)
+    texts = [source[n - start].strip() for n in seen]
+    for text in ("m.weight = m.weight * factor", "if bias:", "m.bias = m.bias * factor", "return 3"):
+        assert text in texts
+
+
+def test_keeps_closures() -> None:
+    factor = 2.0
+
+    @fn
+    def double(m: Mut[nn.Linear]) -> float:
+        m.weight = m.weight * factor
+        return factor
+
+    m = net()
+    before = m.weight.clone()
+    double(mut(m))
+    assert torch.equal(m.weight, before * 2)
+    factor = 3.0
+    assert double(mut(m)) == 3.0
+
+
+def test_keeps_mangling_super_and_class_cell() -> None:
+    class Base(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.__secret = 1
+            self.w = nn.Parameter(torch.ones(2))
+
+        @fn
+        def bump(self: Mut[Base]) -> str:
+            self.__secret = self.__secret + 1
+            self.__secret += 1
+            self.w = self.w * 2
+            return __class__.__name__
+
+        def secret(self) -> int:
+            return self.__secret
+
+    class Child(Base):
+        @fn
+        def bump(self: Mut[Child]) -> str:
+            return super().bump() + "!"
+
+    c = Child()
+    assert mut(c).bump() == "Base!"
+    assert c.secret() == 3
+    assert c.w.tolist() == [2.0, 2.0]
+
+
+def test_recursion_and_late_callees() -> None:
+    m = net()
+    m.weight.data.fill_(1.0)
+    countdown(mut(m), 3)
+    assert torch.equal(m.weight, torch.full((2, 3), 8.0))
+
+
+@fn
+def countdown(m: Mut[nn.Linear], n: int) -> None:
+    if n > 0:
+        halve_or_double(mut(m), 2.0)
+        countdown(mut(m), n - 1)
+
+
+@fn
+def halve_or_double(m: Mut[nn.Linear], factor: float) -> None:
+    m.weight = m.weight * factor
+
+
+def test_generators_and_coroutines() -> None:
+    @fn
+    def steps(m: Mut[nn.Linear], n: int):
+        for i in range(n):
+            m.weight = m.weight * 0 + i
+            yield i
+
+    m = net()
+    assert list(steps(mut(m), 3)) == [0, 1, 2]
+    assert torch.equal(m.weight, torch.full((2, 3), 2.0))
+
+    @fn
+    async def later(m: Mut[nn.Linear]) -> int:
+        m.weight = m.weight * 0
+        return 1
+
+    with pytest.raises(StopIteration) as stop:
+        later(mut(m)).send(None)
+    assert stop.value.value == 1
+    assert not m.weight.any()
+
+
+def test_methods_of_all_kinds() -> None:
+    class Tool:
+        @staticmethod
+        @fn
+        def zero(m: Mut[nn.Linear]) -> None:
+            m.weight = m.weight * 0
+
+        @classmethod
+        @fn
+        def one(cls, m: Mut[nn.Linear]) -> str:
+            m.weight = m.weight * 0 + 1
+            return cls.__name__
+
+        @fn
+        @staticmethod
+        def two(m: Mut[nn.Linear]) -> None:
+            m.weight = m.weight * 0 + 2
+
+    m = net()
+    Tool.zero(mut(m))
+    assert not m.weight.any()
+    assert Tool.one(mut(m)) == "Tool"
+    Tool().two(mut(m))
+    assert (m.weight == 2).all()
+
+
+def test_lambdas() -> None:
+    double = fn(lambda m, x: m(x) * 2)
+    m, x = net(), torch.ones(1, 3)
+    assert torch.equal(double(m, x), m(x) * 2)
+
+
+def test_refuses_what_is_no_function() -> None:
+    with pytest.raises(TypeError, match="a function written in Python"):
+        fn(3)  # pyright: ignore
+
+
+# -- markers at run time -------------------------------------------------------------------------
+
+
+def test_missing_marker_from_plain_code() -> None:
+    m = net()
+    before = m.weight.clone()
+    with pytest.raises(CheckError) as caught:
+        scale(m, 2.0)
+    (d,) = caught.value.diagnostics
+    assert d.code == "E1103"
+    assert "`scale` may change its parameter `m`" in d.message
+    assert d.span is not None
+    assert d.span.path == __file__
+    assert str(caught.value).startswith("E1103")
+    assert "scale(m, 2.0)" in str(caught.value)
+    assert "write `scale(mut(m), 2.0)`" in str(caught.value)
+    assert isinstance(caught.value, TypeError)
+    assert torch.equal(m.weight, before)
+
+
+def test_missing_marker_of_a_keyword_argument() -> None:
+    m = net()
+    with pytest.raises(CheckError, match="write `scale\\(factor=2.0, m=mut\\(m\\)\\)`"):
+        scale(factor=2.0, m=m)
+
+
+def test_spurious_marker_from_plain_code() -> None:
+    m, x = net(), torch.ones(1, 3)
+    with pytest.raises(CheckError, match="E1101(.|\n)*`read` does not change its parameter `m`") as e:
+        read(mut(m), x)
+    assert "write `read(m, x)`" in str(e.value)
+
+
+def test_optional_mut_parameters() -> None:
+    @fn
+    def maybe(m: Mut[nn.Linear] | None, n: int) -> bool:
+        return m is None
+
+    assert maybe(None, 1)
+    m = net()
+    assert not maybe(mut(m), 1)
+    with pytest.raises(CheckError, match="E1103"):
+        maybe(m, 1)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda t: t.weight,
+        lambda t: setattr(t, "weight", 1),
+        lambda t: delattr(t, "weight"),
+        lambda t: t(1),
+        lambda t: t[0],
+        lambda t: list(t),
+        lambda t: len(t),
+        lambda t: bool(t),
+        lambda t: t + 1,
+        lambda t: 1 + t,
+        lambda t: -t,
+        lambda t: float(t),
+        lambda t: t < 1,
+        lambda t: t.eval(),
+        lambda t: torch.sum(t),
+        lambda t: torch.ones(3) + t,
+        lambda t: copy.deepcopy(t),
+        lambda t: pickle.dumps(t),
+        lambda t: 1 in t,
+        lambda t: t.__enter__(),
+    ],
+)
+def test_a_token_in_plain_code_is_an_error_at_its_first_use(use) -> None:
+    m = net()
+    token = mut(m)
+    with pytest.raises(CheckError, match="E1101(.|\n)*a `Linear` was passed as `mut"):
+        use(token)
+
+
+def test_a_token_shows_what_it_is() -> None:
+    assert repr(Token(net())) == "mut(Linear)"
+
+
+class Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+        self.w = nn.Parameter(torch.ones(2))
+
+    @fn
+    def bump(self: Mut[Counter], by: int = 1) -> int:
+        self.count += by
+        return self.count
+
+    @fn
+    def twice(self: Mut[Counter]) -> int:
+        mut(self).bump()
+        return mut(self).bump()
+
+    @fn
+    def forward(self: Mut[Counter], x: Tensor) -> Tensor:
+        self.count += 1
+        return x * self.w
+
+
+def test_methods_that_change_their_receiver() -> None:
+    c = Counter()
+    assert mut(c).bump() == 1
+    assert mut(c).bump(by=2) == 3
+    assert mut(c).twice() == 5
+    with pytest.raises(CheckError, match="E1103(.|\n)*may change its receiver") as caught:
+        c.bump()
+    assert "write `mut(c).bump()`" in str(caught.value)
+    assert c.count == 5
+
+
+def test_forward_is_called_unmarked_by_torch() -> None:
+    c = Counter()
+    c(torch.ones(2))
+    assert c.count == 1
+
+
+def test_inside_fn_plain_functions_get_the_object() -> None:
+    seen = []
+
+    def trainer(model, again=None) -> None:
+        seen.append((type(model), type(again)))
+
+    @fn
+    def outer(m: Mut[nn.Linear], n: Mut[nn.Linear], functions: list) -> None:
+        trainer(mut(m))
+        trainer(m, again=mut(n))
+        functions[0](mut(m), 2.0)
+        (functions[0] if functions else trainer)(mut(m), 0.5)
+        functions[1](mut(m))
+        mut(m).eval()
+
+    m, n = net(), net()
+    outer(mut(m), mut(n), [scale, trainer])
+    assert seen == [(nn.Linear, type(None)), (nn.Linear, nn.Linear), (nn.Linear, type(None))]
+    assert not m.training
+
+
+def test_wrapped_functions_keep_their_markers() -> None:
+    def loud(f):
+        @functools.wraps(f)
+        def wrapper(*args, **kwargs):
+            return f(*args, **kwargs)
+
+        return wrapper
+
+    wrapped, partial = loud(scale), functools.partial(scale, factor=2.0)
+
+    @fn
+    def outer(m: Mut[nn.Linear]) -> None:
+        wrapped(mut(m), 2.0)
+        partial(mut(m))
+
+    m = net()
+    before = m.weight.clone()
+    outer(mut(m))
+    assert torch.equal(m.weight, before * 4)
+    wrapped(mut(m), 0.25)
+    assert torch.equal(m.weight, before)
+
+
+def test_all_diagnostics_come_in_one_error(load) -> None:
+    with pytest.raises(CheckError) as caught:
+        load(
+            "from torch import nn, Tensor\n"
+            "from dslmut import Mut, fn\n"
+            "@fn\n"
+            "def f(m: nn.Linear, x: Mut[Tensor]) -> None:\n"
+            "    m.weight = x\n"
+            "    m.bias = x\n"
+        )
+    assert [d.code for d in caught.value.diagnostics] == ["E1101", "E1102", "E1102"]
+    for text in ("m.weight = x", "m.bias = x", "^^^^^^^^", "`m: Mut[nn.Linear]`"):
+        assert text in str(caught.value)
+
+
+def test_errors_can_be_pickled() -> None:
+    with pytest.raises(CheckError) as caught:
+        scale(net(), 2.0)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert str(again) == str(caught.value)
+    assert again.diagnostics == caught.value.diagnostics
+    assert type(again) is CheckError
+
+
+def test_extern_changes_nothing_and_takes_no_marker() -> None:
+    @dm.extern
+    def log(m: nn.Linear) -> float:
+        return plain(m)
+
+    @fn
+    def outer(m: nn.Linear) -> float:
+        return log(m)
+
+    m = net()
+    assert outer(m) == plain(m)
+
+
+# -- the source ----------------------------------------------------------------------------------
+
+
+def test_without_a_source_there_is_an_error() -> None:
+    with pytest.raises(CheckError, match="E1109(.|\n)*cannot be found"):
+        exec("@fn\ndef f(x: float) -> float:\n    return x", {"fn": fn})
+
+
+def test_two_lambdas_on_one_line() -> None:
+    pair = (fn(lambda x: x + 1), fn(lambda x: x + 2))
+    assert [f(1) for f in pair] == [2, 3]
+
+
+def test_a_stale_source_is_an_error(load, tmp_path) -> None:
+    module = load("def f(x: float) -> float:\n    return x\n", "stale")
+    (tmp_path / "stale.py").write_text("\n\ndef g(y: float) -> float:\n    return y\n")
+    import linecache
+
+    linecache.checkcache()
+    with pytest.raises(CheckError, match="E1109(.|\n)*was changed since"):
+        fn(module.f)
+
+
+def test_postponed_annotations_of_names_for_type_checkers_only(load) -> None:
+    module = load(
+        "from __future__ import annotations\n"
+        "from typing import TYPE_CHECKING\n"
+        "from torch import nn\n"
+        "from dslmut import Mut, fn\n"
+        "if TYPE_CHECKING:\n"
+        "    from nowhere import Hidden\n"
+        "@fn\n"
+        "def f(m: Mut[Hidden], n: Hidden) -> None:\n"
+        "    m.weight = m.weight * 2\n"
+    )
+    m = net()
+    before = m.weight.clone()
+    module.f(mut(m), None)
+    assert torch.equal(m.weight, before * 2)
+    with pytest.raises(CheckError, match="E1103"):
+        module.f(m, None)
