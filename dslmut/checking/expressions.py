@@ -141,10 +141,12 @@ def conditional(walk: Walk, node: ast.IfExp) -> Value:
 
 def compare(walk: Walk, node: ast.Compare) -> Value:
     """``a < b``: numbers and bools, and for tensors a fresh tensor; ``is`` needs the objects."""
+    operands = [node.left, *node.comparators]
     identity = any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops)
-    read = walk.handle if identity else walk.evaluate
-    operands = [read(e) for e in (node.left, *node.comparators)]
-    return PLAIN if identity else operated(walk, node, *operands)
+    about_none = any(isinstance(o, ast.Constant) and o.value is None for o in operands)
+    read = walk.handle if identity and not about_none else walk.evaluate
+    values = [read(o) for o in operands]
+    return PLAIN if identity else operated(walk, node, *values)
 
 
 def walrus(walk: Walk, node: ast.NamedExpr) -> Value:

@@ -103,6 +103,8 @@ def annotation_of(entity: Entity | None) -> Annotation:
     match entity:
         case Alias(annotation):
             return annotation
+        case Class(name="object"):
+            return Annotation()
         case Class() as cls:
             return Annotation(_special(cls.name) or cls.type)
         case Word("Index"):

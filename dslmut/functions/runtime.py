@@ -135,14 +135,14 @@ def check_target(value: Any, owner: Any, name: str, fresh: bool = False) -> None
 
 def _refuse_values(owner: object, name: str) -> None:
     if isinstance(owner, Tensor) and name not in TENSOR_ATTRIBUTES:
-        kind = "tensor"
+        kind = "a tensor"
     elif isinstance(owner, torch.optim.Optimizer) and name != "param_groups":
-        kind = "optimizer state"
+        kind = "an optimizer state"
     else:
         return
     raise NotAField.raised(
         user_span(),
-        f"`{name}` is assigned on a {kind}, which has no such field",
+        f"`{name}` is assigned on {kind}, which has no such field",
         fix="compute a new value, or assign a field of the model that holds it",
     )
 
