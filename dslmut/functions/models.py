@@ -119,6 +119,12 @@ class Model(nn.Module):
         for name in own:
             delattr(cls, name)  # it would hide the parameter of that name
         evaluate_annotations(cls, sys._getframe(1).f_locals)
+        for name in inspect.get_annotations(cls):
+            if hasattr(nn.Module, name):
+                raise _bad(
+                    f"a field of `{cls.__name__}` is called `{name}`, as a method of every torch module is",
+                    f"choose another name: `{name}_: ...`",
+                )
 
     if TYPE_CHECKING:
         # Hides nn.Module's own, which accept any name; misspelt fields are then errors.

@@ -18,6 +18,7 @@ from typing import Any
 
 import jaxtyping
 import torch
+from beartype import BeartypeConf
 from beartype.door import is_bearable
 from beartype.roar import BeartypeException
 from torch import Tensor, nn
@@ -32,6 +33,9 @@ from dslmut.vocabulary import MUT, Domain
 
 ENABLED = os.environ.get("DSLMUT_CHECKS", "1") not in ("0", "false", "off")
 """Whether a process checks at all."""
+
+_NUMBERS = BeartypeConf(is_pep484_tower=True)
+"""An int may be given for a float, as type checkers have it."""
 
 CACHE = 512
 """How many keys a function remembers; ever new shapes start again."""
@@ -274,7 +278,7 @@ def _fits(value: Any, slot: Slot) -> bool:
     try:
         if slot.shaped:
             return isinstance(value, slot.hint)
-        return is_bearable(value, slot.hint)
+        return is_bearable(value, slot.hint, conf=_NUMBERS)
     except BeartypeException:  # a hint that beartype does not know says nothing
         return True
 

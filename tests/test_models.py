@@ -1,0 +1,262 @@
+"""`Model`: declared fields, initial values, and ordinary modules beside it."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import pytest
+import torch
+from jaxtyping import BFloat16, Bool, Complex64, Float, Float64, Int32
+from torch import Tensor, nn
+
+import dslmut as dm
+from dslmut import FieldError, Index, Model, buffer, param
+
+
+class Mlp(Model):
+    D: int = 4
+    H: int = 8
+    C: int = 3
+    w1: Float[Tensor, "D H"]
+    b1: Float[Tensor, "H"]
+    w2: Float[Tensor, "H C"] = param(nn.init.xavier_uniform_)
+    b2: Float[Tensor, "C"] = param(0.5)
+
+    def forward(self, x: Float[Tensor, "b D"]) -> Float[Tensor, "b C"]:
+        return torch.relu(x @ self.w1 + self.b1) @ self.w2 + self.b2
+
+
+class Kinds(Model):
+    n: int = 3
+    name: str = "kinds"
+    frozen: Float[Tensor, "n"] = param(1.0, requires_grad=False)
+    mean: Float[Tensor, "n"] = buffer()
+    scratch: Float[Tensor, "n"] = buffer(2.0, persistent=False)
+    count: Int32[Tensor, ""]
+    mask: Bool[Tensor, "n"]
+    index: Index[Tensor, "n -> 7"]
+    low: BFloat16[Tensor, "n"]
+    high: Float64[Tensor, "2 n"]
+    spectrum: Complex64[Tensor, "n"]
+    plain: nn.Identity
+    inner: Mlp
+
+
+def same(a: nn.Module, b: nn.Module) -> bool:
+    x, y = a.state_dict(), b.state_dict()
+    return list(x) == list(y) and all(torch.equal(x[n], y[n]) for n in x)
+
+
+def test_fields_are_parameters_buffers_and_scalars() -> None:
+    m = Kinds.init(seed=0)
+    trainable = [n for n, p in m.named_parameters() if p.requires_grad]
+    assert trainable[:4] == ["low", "high", "spectrum", "inner.w1"]
+    assert not m.frozen.requires_grad
+    assert isinstance(m.frozen, nn.Parameter)
+    assert dict(m.named_buffers()).keys() == {"mean", "scratch", "count", "mask", "index"}
+    assert "scratch" not in m.state_dict()
+    assert m.low.dtype is torch.bfloat16
+    assert m.high.dtype is torch.float64
+    assert m.high.shape == (2, 3)
+    assert m.spectrum.dtype is torch.complex64
+    assert m.count.dtype is torch.int32
+    assert m.mask.dtype is torch.bool
+    assert (m.n, m.name) == (3, "kinds")
+    assert m.scratch.tolist() == [2.0, 2.0, 2.0]
+    assert isinstance(m.inner, Mlp)
+    assert "inner" in dict(m.named_children())
+
+
+def test_init_is_reproducible_and_leaves_the_global_generator_alone() -> None:
+    state = torch.get_rng_state()
+    a, b = Mlp.init(seed=0), Mlp.init(seed=0)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert same(a, b)
+    assert not same(a, Mlp.init(seed=1))
+    assert a.w1 is not b.w1
+    torch.manual_seed(123)
+    assert same(a, Mlp.init(seed=0))
+
+
+def test_a_further_field_changes_no_other() -> None:
+    class Wider(Mlp):
+        extra: Float[Tensor, "H"] = param(nn.init.normal_)
+
+    a, b = Mlp.init(seed=0), Wider.init(seed=0)
+    assert all(torch.equal(a.state_dict()[n], b.state_dict()[n]) for n in a.state_dict())
+    assert b.extra.shape == (8,)
+
+
+def test_initial_values() -> None:
+    m = Mlp.init(seed=0, D=100, H=200)
+    assert m.w1.abs().max() <= 0.1
+    assert m.w1.std() > 0.05
+    assert not m.b1.any()
+    assert (m.b2 == 0.5).all()
+    limit = (6 / 203) ** 0.5
+    assert limit * 0.9 < m.w2.abs().max() <= limit
+
+
+def test_an_initialiser_without_a_generator_is_seeded_too() -> None:
+    class Odd(Model):
+        w: Float[Tensor, "9"] = param(lambda t: t.copy_(torch.rand(9)))
+
+    state = torch.get_rng_state()
+    assert same(Odd.init(seed=0), Odd.init(seed=0))
+    assert not same(Odd.init(seed=0), Odd.init(seed=1))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_sizes() -> None:
+    assert Mlp.init(seed=0, H=5).w1.shape == (4, 5)
+    assert Mlp.init(seed=0, H=5).H == 5
+    given = Mlp.init(seed=0, w1=torch.zeros(2, 6))
+    assert (given.D, given.H) == (2, 6)
+    assert given.w2.shape == (6, 3)
+
+    class Free(Model):
+        w: Float[Tensor, "a b"]
+
+    assert Free.init(seed=0, a=2, b=3).w.shape == (2, 3)
+
+
+def test_dtype_and_device() -> None:
+    m = Mlp.init(seed=0, dtype=torch.float64)
+    assert m.w1.dtype is torch.float64
+    assert Mlp.init(seed=0, device="meta").w1.is_meta
+    with torch.device("meta"):
+        assert Mlp.init(seed=0).w1.device.type in ("cpu", "meta")
+
+
+def test_the_constructor_takes_values() -> None:
+    w1 = torch.ones(4, 8)
+    m = Mlp(w1=w1, b1=torch.zeros(8), w2=torch.zeros(8, 3))
+    w1.zero_()
+    assert (m.w1 == 1).all(), "the model owns its fields"
+    assert (m.b2 == 0.5).all()
+    assert m(torch.ones(2, 4)).shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("make", "code", "text"),
+    [
+        (lambda: Mlp(), "E0902", "`w1` has no value(.|\n)*Mlp.init\\(seed=0\\)"),
+        (lambda: Mlp.init(seed=0, w3=1), "E0902", "neither a field nor a dimension `w3`(.|\n)*write `w1`|`w3`"),
+        (lambda: Mlp.init(seed=0, w1=torch.zeros(3)), "E0403", 'declared "D H"'),
+        (lambda: Mlp.init(seed=0, w1=torch.zeros(2, 2), w2=torch.zeros(3, 3)), "E0401", "`H` is 2"),
+        (lambda: Mlp.init(seed=0, H="a"), "E0502", "declared `int`"),
+        (lambda: Mlp.init(seed=0, w1=[1]), "E0502", "the value is a `list`"),
+        (lambda: Kinds.init(seed=0, index=torch.tensor([0, 7, 1])), "E0501", "0 <= i < 7"),
+        (lambda: Kinds.init(seed=0, inner=nn.Identity()), "E0502", "declared `Mlp`"),
+        (lambda: Mlp.init(0, 3), "E0902", "the seed alone by position"),
+    ],
+)
+def test_what_cannot_be_made(make, code: str, text: str) -> None:
+    with pytest.raises(FieldError, match=f"{code}(.|\n)*({text})"):
+        make()
+
+
+def test_missing_sizes_and_submodules() -> None:
+    class Free(Model):
+        w: Float[Tensor, "a b"]
+
+    class Outer(Model):
+        layer: nn.Linear
+
+    class Host(Model):
+        rate: float
+
+    with pytest.raises(FieldError, match="E0902(.|\n)*nothing gives a size to the dimension `b`"):
+        Free.init(seed=0, a=1)
+    with pytest.raises(FieldError, match="E0902(.|\n)*in_features, out_features"):
+        Outer.init(seed=0)
+    assert Outer.init(seed=0, layer=nn.Linear(1, 1)).layer.in_features == 1
+    with pytest.raises(FieldError, match="E0902(.|\n)*`rate` has no value"):
+        Host.init(seed=0)
+    assert Host.init(seed=0, rate=0.5).rate == 0.5
+
+
+def test_assigning_a_declared_field_writes_in_place() -> None:
+    m = Mlp.init(seed=0)
+    parameter = m.w1
+    m.w1 = torch.zeros(4, 8)
+    assert m.w1 is parameter
+    assert not parameter.any()
+    assert parameter.is_leaf
+    with pytest.raises(FieldError, match="E0401"):
+        m.w1 = torch.zeros(4, 9)
+    m.note = "other attributes are those of any module"
+    assert m.note
+
+
+def test_an_init_of_ones_own() -> None:
+    class Custom(Model):
+        w: Float[Tensor, "n"]
+
+        def __init__(self, n: int, scale: float = 1.0) -> None:
+            nn.Module.__init__(self)
+            self.w = nn.Parameter(torch.randn(n) * scale)
+            self.layer = nn.Linear(n, n)
+
+    state = torch.get_rng_state()
+    a, b = Custom.init(0, 5, scale=2.0), Custom.init(0, 5, scale=2.0)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert same(a, b)
+    before = a.w
+    a.w = torch.zeros(5)
+    assert a.w is before
+
+
+def test_behaves_as_a_module() -> None:
+    m = Mlp.init(seed=0)
+    again = copy.deepcopy(m)
+    assert same(m, again)
+    assert same(m, pickle.loads(pickle.dumps(m)))
+    other = Mlp.init(seed=1)
+    other.load_state_dict(m.state_dict())
+    assert same(m, other)
+    assert m.to(torch.float64).w1.dtype is torch.float64
+    assert "w1: [4, 8]" in repr(m)
+    x = torch.ones(2, 4, dtype=torch.float64)
+    assert torch.func.functional_call(m, {"w1": m.w1 * 0}, (x,)).shape == (2, 3)
+
+
+def test_classes_inside_functions_with_postponed_annotations() -> None:
+    size = 3
+
+    class Part(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = nn.Parameter(torch.ones(size))
+
+    class Whole(Model):
+        part: Part
+        v: Float[Tensor, "2"]
+
+    m = Whole.init(seed=0)
+    assert m.part.w.shape == (3,)
+    assert m.v.shape == (2,)
+
+
+def test_a_field_with_the_name_of_a_method() -> None:
+    with pytest.raises(FieldError, match="E0902(.|\n)*called `half`"):
+
+        class Bad(Model):
+            half: Float[Tensor, "3"]
+
+
+def test_an_annotation_that_cannot_be_evaluated() -> None:
+    class Broken(Model):
+        w: Nowhere[Tensor, "n"]  # noqa: F821
+
+    with pytest.raises(FieldError, match="E0902(.|\n)*cannot be evaluated"):
+        Broken.init(seed=0)
+
+
+def test_torch_modules_declare_nothing_of_ours() -> None:
+    from dslmut.functions.declarations import declarations
+
+    assert declarations(nn.Linear) == {}
+    assert list(declarations(Mlp)) == ["D", "H", "C", "w1", "b1", "w2", "b2"]
+    assert dm.Model.__doc__
