@@ -46,6 +46,8 @@ class Token:
         object.__setattr__(self, "_o", o)
 
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "_o":  # a protocol that somebody asks for
+            raise AttributeError(name)
         return _bound_method(self._o, name) or _misuse(self, f"its `.{name}` is read")
 
     def __setattr__(self, name: str, value: object) -> None:
@@ -68,11 +70,11 @@ class Token:
 
 def _bound_method(o: object, name: str) -> Any:
     """Bind the method *name* of *o* to a token, if its ``self`` is ``Mut``; else None."""
-    method = getattr(o, name, None)
+    method: Any = getattr(o, name, None)
     spec = getattr(getattr(method, "__func__", None), "__dslmut__", None)
     if spec is None or not spec.marks_receiver:
         return None
-    return type(method)(method.__func__, Token(method.__self__))
+    return functools.partial(method.__func__, Token(method.__self__))
 
 
 def _misuse(token: Token, how: str) -> NoReturn:

@@ -133,6 +133,7 @@ class Facts:
         in_place: The ``id`` of the nodes that write into a field of a model.
         plain: The ``id`` of the attribute targets that are known to be no field of a model.
         fresh: The ``id`` of the attribute targets whose owner the function made itself.
+        aliased: The ``id`` of the targets whose new value may share storage with a field.
         markers: The ``id`` of the calls of ``mut``.
     """
 
@@ -142,6 +143,7 @@ class Facts:
     in_place: set[int] = field(default_factory=set)
     plain: set[int] = field(default_factory=set)
     fresh: dict[int, bool] = field(default_factory=dict)
+    aliased: set[int] = field(default_factory=set)
     markers: set[int] = field(default_factory=set)
 
     def record(self, event: Event) -> None:

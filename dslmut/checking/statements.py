@@ -134,6 +134,7 @@ def store_item(walk: Walk, target: ast.Subscript, value: Value) -> None:
     owner = walk.handle(target.value)
     walk.handle(target.slice) if isinstance(target.slice, ast.Name) else walk.evaluate(target.slice)
     change_item(walk, target, owner, Verb.ITEM)
+    walk.note_alias(target, value)
     if not is_tensor(owner):
         walk.hold(target.value, value, target)
 

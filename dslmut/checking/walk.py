@@ -296,6 +296,7 @@ class Walk:
             self.facts.plain.add(id(target))
         else:
             self.facts.plain.discard(id(target))
+        self.note_alias(target, value)
         fresh = all(o.root is Root.FRESH for o in owner.origins) and not owner.holds
         self.facts.fresh[id(target)] = fresh and self.facts.fresh.get(id(target), True)
         self.change(
@@ -303,6 +304,11 @@ class Walk:
         )
         if value.type.kind not in SETTLED:
             self.hold(target.value, value, target)
+
+    def note_alias(self, target: ast.expr, value: Value) -> None:
+        """Note that a target gets a value which may be a field, or a view of one."""
+        if value.type.kind in (Kind.FIELD, Kind.PART):
+            self.facts.aliased.add(id(target))
 
     def hold(self, holder: ast.expr, value: Value, node: ast.AST) -> None:
         """Note that the object under a name now holds a value too."""

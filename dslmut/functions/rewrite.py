@@ -249,6 +249,8 @@ class _Rewriter:
                 yield ast.Expr(_at(self._attribute_call("check_target", target, value), target))
 
     def _store(self, target: ast.Attribute | ast.Subscript, value: ast.expr) -> ast.expr:
+        if id(target) in self.facts.aliased:
+            value = _at(_call("apart", value), target)
         if isinstance(target, ast.Attribute):
             return self._attribute_call("assign", target, value)
         return _call("assign_item", value, self.expression(target.value), self._index(target.slice))

@@ -22,6 +22,7 @@ from dslmut.vocabulary import Token
 
 __all__ = [
     "Token",
+    "apart",
     "assign",
     "assign_item",
     "augment",
@@ -102,7 +103,7 @@ def marked(method: Any) -> Any:
     """Bind a method of ours to a token, as ``mut(m).method`` and ``super().method`` do."""
     spec = spec_of(method)
     if spec is not None and spec.marks_receiver and isinstance(method, MethodType):
-        return MethodType(method.__func__, Token(method.__self__))
+        return functools.partial(method.__func__, Token(method.__self__))
     return callee(method)
 
 
@@ -215,6 +216,14 @@ def snapshot(value: Any) -> Any:
     if torch.compiler.is_compiling():
         return _snapshot(value)
     return value.clone()
+
+
+def apart(value: Any) -> Any:
+    """Return a value that may share storage with a field, as it is written into one.
+
+    Outside of a compiler the write itself looks whether it does.
+    """
+    return _snapshot(value) if torch.compiler.is_compiling() and isinstance(value, Tensor) else value
 
 
 @torch.library.custom_op("dslmut::snapshot", mutates_args=())
