@@ -15,7 +15,9 @@ from dslmut.diagnostics.model import Diagnostic
 from dslmut.functions import decorate
 from tests.markdown import Block, Mark, marks, python_blocks
 
-CASES = [b for p in sorted((Path(__file__).parent / "cases").glob("*.md")) for b in python_blocks(p)]
+CASES = [
+    b for p in sorted((Path(__file__).parent / "cases").glob("*.md")) for b in python_blocks(p)
+]
 
 Found = set[tuple[int, str]]
 

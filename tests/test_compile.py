@@ -164,10 +164,23 @@ def test_gradients_flow_through_a_snapshot() -> None:
     assert not m.w.any()
 
 
-def test_a_missing_marker_is_an_error_that_carries_ours() -> None:
+def test_errors_are_carried_by_the_compilers() -> None:
+    @fn
+    def bad(m: Mut[nn.Module]) -> None:
+        m.a = torch.zeros(2, 3)
+
+    @fn
+    def read(m: nn.Module) -> Tensor:
+        return m.a * 2
+
     m = square()
-    with pytest.raises(Exception, match="E1103|dslmut"):
+    with pytest.raises(Exception, match="E1103 `swap` may change `m`"):
         torch.compile(swap, fullgraph=True, backend="eager")(m)
+    with pytest.raises(Exception, match="E1101 `.*read` does not change `m`"):
+        torch.compile(read, fullgraph=True, backend="eager")(mut(m))
+    with pytest.raises(Exception, match="E0401 dimension 1 is 2 in `a` and 3 in the value"):
+        torch.compile(bad, fullgraph=True, backend="eager")(mut(m))
+    assert m.a.tolist() == [[1.0, 2.0], [3.0, 4.0]]
 
 
 def test_methods_and_plain_callees() -> None:

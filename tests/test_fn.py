@@ -114,7 +114,12 @@ def test_debugger_steps_through_the_users_lines() -> None:
         sys.settrace(before)
     source, start = inspect.getsourcelines(scale)
     texts = [source[n - start].strip() for n in seen]
-    for text in ("m.weight = m.weight * factor", "if bias:", "m.bias = m.bias * factor", "return 3"):
+    for text in (
+        "m.weight = m.weight * factor",
+        "if bias:",
+        "m.bias = m.bias * factor",
+        "return 3",
+    ):
         assert text in texts
 
 
@@ -268,7 +273,9 @@ def test_missing_marker_of_a_keyword_argument() -> None:
 
 def test_spurious_marker_from_plain_code() -> None:
     m, x = net(), torch.ones(1, 3)
-    with pytest.raises(CheckError, match="E1101(.|\n)*`read` does not change its parameter `m`") as e:
+    with pytest.raises(
+        CheckError, match="E1101(.|\n)*`read` does not change its parameter `m`"
+    ) as e:
         read(mut(m), x)
     assert "write `read(m, x)`" in str(e.value)
 

@@ -82,8 +82,12 @@ def test_a_field_goes_before_a_method_of_the_record() -> None:
     assert g.values.shape == (4,)
     flat = torch.cat([t.flatten() for _, t in g.items()])
     torch.testing.assert_close(Gradient.norm(g), flat.norm())
-    torch.testing.assert_close(g.enc.norm(), torch.cat([t.flatten() for t in g.enc.values()]).norm())
-    torch.testing.assert_close(g.enc.norm(1.0), torch.cat([t.flatten() for t in g.enc.values()]).abs().sum())
+    torch.testing.assert_close(
+        g.enc.norm(), torch.cat([t.flatten() for t in g.enc.values()]).norm()
+    )
+    torch.testing.assert_close(
+        g.enc.norm(1.0), torch.cat([t.flatten() for t in g.enc.values()]).abs().sum()
+    )
 
 
 def test_into_grad_is_what_backward_leaves() -> None:
@@ -172,13 +176,21 @@ def test_names_follow_a_model_that_changes() -> None:
 @pytest.mark.parametrize(
     ("function", "model", "text"),
     [
-        (lambda m, x: m(x), nn.Linear(3, 2), "shape \\[5, 2\\](.|\n)*`.mean\\(\\)` or `.sum\\(\\)`"),
+        (
+            lambda m, x: m(x),
+            nn.Linear(3, 2),
+            "shape \\[5, 2\\](.|\n)*`.mean\\(\\)` or `.sum\\(\\)`",
+        ),
         (lambda m, x: 3.0, nn.Linear(3, 2), "the loss is a `float`"),
         (lambda m, x: m(x).argmax(), nn.Linear(3, 2), "the loss holds torch.int64"),
         (lambda m, x: x.sum(), nn.Linear(3, 2), "does not depend on any parameter"),
         (lambda m, x: m(x).sum().detach(), nn.Linear(3, 2), "`.detach\\(\\)`"),
         (lambda m, x: x.sum(), nn.ReLU(), "`ReLU` has no parameters"),
-        (lambda m, x: m(x).sum(), nn.Linear(3, 2).requires_grad_(False), "2 parameters, all of them frozen"),
+        (
+            lambda m, x: m(x).sum(),
+            nn.Linear(3, 2).requires_grad_(False),
+            "2 parameters, all of them frozen",
+        ),
         (nn.Linear(3, 2), lambda m, x: x, "Were the arguments swapped"),
         (lambda m, x: x.sum(), torch.ones(3), "this is a `Tensor`"),
     ],

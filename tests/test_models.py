@@ -142,7 +142,11 @@ def test_the_constructor_takes_values() -> None:
     ("make", "code", "text"),
     [
         (lambda: Mlp(), "E0902", "`w1` has no value(.|\n)*Mlp.init\\(seed=0\\)"),
-        (lambda: Mlp.init(seed=0, w3=1), "E0902", "neither a field nor a dimension `w3`(.|\n)*write `w1`|`w3`"),
+        (
+            lambda: Mlp.init(seed=0, w3=1),
+            "E0902",
+            "neither a field nor a dimension `w3`(.|\n)*write `w1`|`w3`",
+        ),
         (lambda: Mlp.init(seed=0, w1=torch.zeros(3)), "E0403", 'declared "D H"'),
         (lambda: Mlp.init(seed=0, w1=torch.zeros(2, 2), w2=torch.zeros(3, 3)), "E0401", "`H` is 2"),
         (lambda: Mlp.init(seed=0, H="a"), "E0502", "declared `int`"),

@@ -46,7 +46,10 @@ def test_fitting_calls_pass() -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (dict(x=torch.ones(2, 4)), "`x` has shape \\[2, 4\\], declared \"b D\": `D` is 4 here and 3 in field `w`|in `D`"),
+        (
+            dict(x=torch.ones(2, 4)),
+            '`x` has shape \\[2, 4\\], declared "b D": `D` is 4 here and 3 in field `w`|in `D`',
+        ),
         (dict(x=torch.ones(3)), "`x` has 1 dimensions, shape \\[3\\], declared 2"),
         (dict(x=torch.ones(2, 3, dtype=torch.int64)), "`x` holds int64"),
         (dict(x=[[1.0]]), "`x` is a `list`, declared a tensor of shape"),
@@ -81,7 +84,9 @@ def test_results_are_checked() -> None:
             return x
 
     assert bad(torch.ones(3, 3)).shape == (3,)
-    with pytest.raises(CheckError, match="the result has shape \\[3\\](.|\n)*`b` is 3 here and 2 in `x`") as e:
+    with pytest.raises(
+        CheckError, match="the result has shape \\[3\\](.|\n)*`b` is 3 here and 2 in `x`"
+    ) as e:
         bad(torch.ones(2, 3))
     assert "return x.sum(0)" in str(e.value)
     with pytest.raises(CheckError, match="the result is a `NoneType`"):
@@ -123,7 +128,13 @@ def test_other_annotations() -> None:
     one, two = torch.ones(2), torch.ones(3)
     assert f(["x"]) == "a"
     assert f([], "b", 3, abs, (one, one)) == "b"
-    for bad in (dict(names=[1]), dict(mode="c"), dict(maybe="x"), dict(call=3), dict(pair=(one, two))):
+    for bad in (
+        dict(names=[1]),
+        dict(mode="c"),
+        dict(maybe="x"),
+        dict(call=3),
+        dict(pair=(one, two)),
+    ):
         with pytest.raises(CheckError, match=f"E0601(.|\n)*`{next(iter(bad))}`"):
             f(**{"names": ["x"], **bad})
     assert f(["y"]) == "a"
@@ -165,7 +176,10 @@ def test_can_be_turned_off() -> None:
     )
     for setting, status in (("0", 0), ("1", 1)):
         done = subprocess.run(
-            [sys.executable, "-c", code], env={"DSLMUT_CHECKS": setting}, capture_output=True, text=True
+            [sys.executable, "-c", code],
+            env={"DSLMUT_CHECKS": setting},
+            capture_output=True,
+            text=True,
         )
         assert done.returncode == status, done.stderr
         assert status == 0 or "E0601" in done.stderr

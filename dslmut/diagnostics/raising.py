@@ -113,12 +113,18 @@ def missing_marker(
     found = _argument(span, parameter, None if receiver else position, receiver)
     subject = "its receiver" if receiver else f"its parameter `{parameter}`"
     if found is None:
-        fix = f"write `mut(x).{function.rpartition('.')[2]}(...)`" if receiver else "write `mut(...)` around it"
+        fix = (
+            f"write `mut(x).{function.rpartition('.')[2]}(...)`"
+            if receiver
+            else "write `mut(...)` around it"
+        )
     elif isinstance(found.node, ast.Name):
         fix = f"write `{found.replaced(f'mut({found.node.id})')}`"
     else:
         text = ast.get_source_segment(found.text, found.node)
-        fix = f"bind it to a name first: `part = {text}`, then write `{found.replaced('mut(part)')}`"
+        fix = (
+            f"bind it to a name first: `part = {text}`, then write `{found.replaced('mut(part)')}`"
+        )
     labels = [Label(declared, f"`{parameter}: Mut[...]` is declared here")] if declared else []
     message = f"`{function}` may change {subject}, which was passed without `mut`"
     return MissingMut.error(

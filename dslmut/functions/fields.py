@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import parametrize
 
+from dslmut.diagnostics.codes.base import Code
 from dslmut.diagnostics.codes.fields import (
     DimensionDiffers,
     KindDiffers,
@@ -18,7 +19,6 @@ from dslmut.diagnostics.codes.fields import (
     OutsideDomain,
     RankDiffers,
 )
-from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
 from dslmut.functions.declarations import declarations, sizes_of
 
@@ -132,20 +132,20 @@ def _number(model: nn.Module, name: str, field: Tensor, value: Any) -> Tensor:
         advice = (
             "write `torch.as_tensor(value)`" if hasattr(value, "__array__") else "assign a tensor"
         )
-        raise KindDiffers.raised(
-            user_span(),
+        raise _fault(
+            KindDiffers,
             f"`{name}` is a tensor, the value is a `{type(value).__name__}`",
             fix=advice,
         )
     if field.ndim:
-        raise RankDiffers.raised(
-            user_span(),
+        raise _fault(
+            RankDiffers,
             f"`{name}` has {_shape(model, name, field)}, the value is a number",
             fix=f"write `torch.full_like(m.{name}, {value})`",
         )
     if not _exact(field.dtype, value):
-        raise KindDiffers.raised(
-            user_span(),
+        raise _fault(
+            KindDiffers,
             f"`{name}` holds {_dtype(field)}, the value {value!r} is a `{type(value).__name__}`",
             fix="write the conversion, as in `int(value)` or `round(value)`",
         )
@@ -164,10 +164,10 @@ def _exact(dtype: torch.dtype, value: Number) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and info.min <= value <= info.max
 
 
-def _other_shape(model: nn.Module, name: str, field: Tensor, value: Tensor) -> DslmutError:
+def _other_shape(model: nn.Module, name: str, field: Tensor, value: Tensor) -> Exception:
     if value.ndim != field.ndim:
-        return RankDiffers.raised(
-            user_span(),
+        return _fault(
+            RankDiffers,
             f"`{name}` has {_shape(model, name, field)}, the value has shape {_sizes(value.shape)}",
             fix="make the value in the shape of the field; nothing is broadcast into it",
         )
@@ -178,8 +178,8 @@ def _other_shape(model: nn.Module, name: str, field: Tensor, value: Tensor) -> D
         if field.shape[i] != value.shape[i]
     ]
     turned = field.ndim == 2 and value.shape == field.shape[::-1]
-    return DimensionDiffers.raised(
-        user_span(),
+    return _fault(
+        DimensionDiffers,
         "; ".join(differing),
         fix="write `value.T`"
         if turned
@@ -187,7 +187,7 @@ def _other_shape(model: nn.Module, name: str, field: Tensor, value: Tensor) -> D
     )
 
 
-def _other_kind(name: str, field: Tensor, value: Tensor) -> DslmutError:
+def _other_kind(name: str, field: Tensor, value: Tensor) -> Exception:
     if value.dtype is not field.dtype:
         message = f"`{name}` holds {_dtype(field)}, the value {_dtype(value)}"
         fix = f"write the cast: `value.to(m.{name}.dtype)`"
@@ -197,7 +197,7 @@ def _other_kind(name: str, field: Tensor, value: Tensor) -> DslmutError:
     else:
         message = f"`{name}` has layout {field.layout}, the value {value.layout}"
         fix = "write the conversion: `value.to_dense()` or `value.to_sparse()`"
-    return KindDiffers.raised(user_span(), message, fix=fix)
+    return _fault(KindDiffers, message, fix=fix)
 
 
 def _check_domain(model: nn.Module, name: str, domain: str, value: Tensor) -> None:
@@ -207,8 +207,8 @@ def _check_domain(model: nn.Module, name: str, domain: str, value: Tensor) -> No
     low, high = (int(x) for x in torch.aminmax(value))
     if low < 0 or high >= size:
         worst = low if low < 0 else high
-        raise OutsideDomain.raised(
-            user_span(),
+        raise _fault(
+            OutsideDomain,
             f"`{name}` holds 0 <= i < {domain} = {size}, the value contains {worst}",
             fix=f"write `value.clamp(0, {size - 1})` if that is meant, or enlarge `{domain}`",
         )
@@ -235,16 +235,16 @@ def _check_other(model: nn.Module, name: str, value: Any, fresh: bool) -> None:
     if name in model._parameters or name in model._buffers:
         kind = "parameter" if name in model._parameters else "buffer"
         if value is not None:
-            raise KindDiffers.raised(
-                user_span(),
+            raise _fault(
+                KindDiffers,
                 f"the {kind} `{name}` is None in this model, so that there is no tensor to write into",
                 fix=f"make the model with a {kind} `{name}`",
             )
     elif name in model._modules or isinstance(value, nn.Module):
         _check_submodule(model, name, fresh)
     elif _recomputed(model, name):
-        raise NotAField.raised(
-            user_span(),
+        raise _fault(
+            NotAField,
             f"`{name}` is computed from other parameters before each forward pass",
             fix=f"set the parameters that it is computed from, such as `{name}_g` and `{name}_v`, "
             "or use torch.nn.utils.parametrizations",
@@ -258,8 +258,8 @@ def _check_submodule(model: nn.Module, name: str, fresh: bool) -> None:
         return
     if name not in model._modules:
         raise _unknown(model, name)
-    raise NotAField.raised(
-        user_span(),
+    raise _fault(
+        NotAField,
         f"this replaces the submodule `{name}`",
         why="an optimizer that exists already would go on training the old parameters",
         fix=f"set the parameters of `{name}`, or build the model with the new part before its optimizer",
@@ -273,8 +273,8 @@ def _check_plain(model: nn.Module, name: str, value: Any) -> None:
     if declared is not None and isinstance(declared.hint, type) and declared.hint in _SCALARS:
         wanted, given = declared.hint, type(value)
         if given is not wanted and not (wanted is float and given is int):
-            raise KindDiffers.raised(
-                user_span(),
+            raise _fault(
+                KindDiffers,
                 f"`{name}` is declared `{wanted.__name__}`, the value {value!r} is a `{given.__name__}`",
                 fix=f"write `{wanted.__name__}(value)`",
             )
@@ -283,11 +283,11 @@ def _check_plain(model: nn.Module, name: str, value: Any) -> None:
 _SCALARS = frozenset({int, float, bool, str, complex})
 
 
-def _unknown(model: nn.Module, name: str) -> DslmutError:
+def _unknown(model: nn.Module, name: str) -> Exception:
     near = difflib.get_close_matches(name, field_names(model), n=1)
     kind = type(model).__name__
-    return NoSuchField.raised(
-        user_span(),
+    return _fault(
+        NoSuchField,
         f"`{kind}` declares no field `{name}`",
         fix=f"write `{near[0]}`" if near else f"declare it in the class: `{name}: ...`",
     )
@@ -313,8 +313,8 @@ def _inverse(model: nn.Module, name: str, value: Any) -> list[tuple[Tensor, Tens
         value = fitting(model, name, _computed(chain), value)
         for step in reversed(chain):
             if not hasattr(step, "right_inverse"):
-                raise NotAField.raised(
-                    user_span(),
+                raise _fault(
+                    NotAField,
                     f"`{name}` is computed by `{type(step).__name__}`, which has no `right_inverse`",
                     fix=f"set `m.parametrizations.{name}.original`, or give the parametrization a `right_inverse`",
                 )
@@ -356,8 +356,8 @@ def write_item(field: Tensor, index: Any, value: Any) -> None:
             raise _other_kind("this item", field, value)
         value = _apart(value, field)
     elif not (isinstance(value, Number) and _exact(field.dtype, value)):
-        raise KindDiffers.raised(
-            user_span(),
+        raise _fault(
+            KindDiffers,
             f"the field holds {_dtype(field)}, the value is a `{type(value).__name__}`",
             fix="write the conversion, as in `int(value)` or `torch.as_tensor(value)`",
         )
@@ -365,19 +365,30 @@ def write_item(field: Tensor, index: Any, value: Any) -> None:
         field[index] = value
 
 
-def _other_item(part: Tensor, value: Tensor) -> DslmutError:
+def _other_item(part: Tensor, value: Tensor) -> Exception:
     code = RankDiffers if value.ndim != part.ndim else DimensionDiffers
-    return code.raised(
-        user_span(),
+    return _fault(
+        code,
         f"this item has shape {_sizes(part.shape)}, the value {_sizes(value.shape)}",
         fix="make the value in the shape of the item; nothing is broadcast into it",
     )
 
 
-# -- words for messages --------------------------------------------------------------------------
+# -- errors and their words --------------------------------------------------------------------------
+
+
+def _fault(
+    code: type[Code], message: str, *, fix: str | None = None, why: str | None = None
+) -> Exception:
+    """Return the error of a code; to a compiler one that it can carry, with the same words."""
+    if torch.compiler.is_compiling():
+        return ValueError(f"{code.code} {message}")
+    return code.raised(user_span(), message, fix=fix, why=why)
 
 
 def _names(model: nn.Module, name: str, field: Tensor) -> tuple[str, ...] | None:
+    if torch.compiler.is_compiling():
+        return None
     declared = declarations(type(model)).get(name)
     dimensions = declared.dimensions if declared is not None else None
     return dimensions if dimensions is not None and len(dimensions) == field.ndim else None

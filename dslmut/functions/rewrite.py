@@ -67,9 +67,7 @@ _FUTURE = functools.reduce(
 )
 
 
-def _surrounded(
-    node: FunctionNode, definition: Definition, original: types.CodeType
-) -> ast.Module:
+def _surrounded(node: FunctionNode, definition: Definition, original: types.CodeType) -> ast.Module:
     """Put a function where its free variables are bound as they were, and no other name is."""
     inner: ast.stmt
     if isinstance(node, ast.Lambda):

@@ -53,6 +53,10 @@ def missing(spec: Spec, name: str, value: Any) -> Any:
     """Refuse an unmarked argument for a ``Mut`` parameter (E1103), where a marker is due."""
     if (value is None and name in spec.optional) or spec.unmarked:
         return value
+    if torch.compiler.is_compiling():
+        raise TypeError(
+            f"E1103 `{spec.entity.name}` may change `{name}`, which was passed without `mut`"
+        )
     receiver = spec.marks_receiver and _parameters(spec)[0] == name
     frame = sys._getframe(1).f_back
     position = _position(spec, name)
@@ -62,6 +66,10 @@ def missing(spec: Spec, name: str, value: Any) -> Any:
 def spurious(spec: Spec, **arguments: object) -> NoReturn:
     """Refuse a marked argument for a parameter without ``Mut`` (E1101)."""
     name = next(n for n, value in arguments.items() if type(value) is Token)
+    if torch.compiler.is_compiling():
+        raise TypeError(
+            f"E1101 `{spec.entity.name}` does not change `{name}`, passed as `mut(...)`"
+        )
     frame = sys._getframe(1).f_back
     raise spurious_argument(spec.entity.name, name, _position(spec, name), frame)
 
@@ -223,7 +231,9 @@ def apart(value: Any) -> Any:
 
     Outside of a compiler the write itself looks whether it does.
     """
-    return _snapshot(value) if torch.compiler.is_compiling() and isinstance(value, Tensor) else value
+    return (
+        _snapshot(value) if torch.compiler.is_compiling() and isinstance(value, Tensor) else value
+    )
 
 
 @torch.library.custom_op("dslmut::snapshot", mutates_args=())
