@@ -8,7 +8,7 @@ import types
 
 from dslmut.checking.source import Definition, Source, parse
 from dslmut.diagnostics.codes.mutation import SourceUnavailable
-from dslmut.diagnostics.exceptions import DslmutError
+from dslmut.diagnostics.exceptions import CheckError, DslmutError
 from dslmut.diagnostics.model import Position, Span
 
 
@@ -43,6 +43,17 @@ def locate(function: types.FunctionType) -> tuple[Source, Definition]:
     if not found or not _is_compiled_from(found[0], code):
         raise _stale(function)
     return source, found[0]
+
+
+def heading(function: types.FunctionType) -> Span | None:
+    """Return the line of a function's ``def``, or None where there is no text."""
+    try:
+        source, definition = locate(function)
+    except CheckError:
+        return None
+    line, column = definition.node.lineno, definition.node.col_offset
+    end = len(source.lines[line - 1])
+    return Span(source.path, Position(line, column), Position(line, end))
 
 
 def _is_at(definition: Definition, code: types.CodeType) -> bool:

@@ -16,9 +16,8 @@ from dslmut.checking.live import LiveResolver
 from dslmut.checking.rules.optimizers import check_body
 from dslmut.diagnostics.codes.optimizers import BadHyperparameter, NotADefinition
 from dslmut.diagnostics.exceptions import CheckError, DslmutError, OptimizerError
-from dslmut.diagnostics.model import Position, Span
 from dslmut.diagnostics.raising import user_span
-from dslmut.functions.locate import locate
+from dslmut.functions.locate import heading, locate
 from dslmut.optim.context import Ctx, Curriculum, Hyper
 from dslmut.optim.states import Update
 
@@ -284,21 +283,7 @@ def _not_three(rule: Any, positional: list[Any], parameters: list[Any]) -> Dslmu
 
 
 def _not_a_definition(rule: Any, message: str, fix: str) -> DslmutError:
-    return NotADefinition.raised(_heading(rule), message, fix=fix)
-
-
-def _heading(rule: Any) -> Span | None:
-    """Return the line of the ``def``."""
-    try:
-        source, place = locate(rule)
-    except CheckError:
-        return None
-    line = place.node.lineno
-    return Span(
-        source.path,
-        Position(line, place.node.col_offset),
-        Position(line, len(source.lines[line - 1])),
-    )
+    return NotADefinition.raised(heading(rule), message, fix=fix)
 
 
 # -- the configuration ---------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from torch import Tensor, fx
 
 from dslmut.diagnostics.codes.optimizers import ChangingTrace
 from dslmut.diagnostics.exceptions import DslmutError
-from dslmut.diagnostics.raising import user_span
+from dslmut.functions.locate import heading
 from dslmut.optim.scalars import Expression, Number, evaluate
 from dslmut.optim.states import results
 from dslmut.optim.trace import State, Subject, Tracer
@@ -72,7 +72,7 @@ def program_of(
     first, second = (_traced(definition, hyperparameters, subject, inputs, keys) for _ in range(2))
     if first.text != second.text:
         raise ChangingTrace.raised(
-            user_span(),
+            heading(definition.rule),
             f"`{definition.__name__}` computed something else when it was traced again: {_difference(first, second)}",
             fix="let it depend on `ctx`, on hyperparameters, and on the parameter's shape and name alone",
         )
@@ -93,7 +93,7 @@ def _traced(
     try:
         with tracer.running():
             update = definition.rule(param, grad, tracer.context(), **given)
-            new, states = results(tracer, update, definition.__name__)
+            new, states = results(tracer, update, definition.rule)
             return _finished(tracer, new, states)
     except DslmutError:
         raise

@@ -215,6 +215,7 @@ class Runner:
         """
         self._take(ctx)
         self._check_schedules()
+        self._show_schedules()
         present = [i for i, g in zip(self.items, gradients) if g is not None]
         for item in present:
             if "updates" not in states[item.parameter]:
@@ -230,7 +231,6 @@ class Runner:
             states[item.parameter]["updates"] += 1
         for group in self.groups:
             group.shown["step"] += 1
-        self._show_schedules()
 
     def _take(self, ctx: Mapping[str, float] | None) -> None:
         for name, value in (ctx or {}).items():
@@ -345,7 +345,7 @@ class Runner:
                     )
 
     def _show_schedules(self) -> None:
-        """Write the numbers of the schedules into the groups, where schedulers and people look."""
+        """Write the numbers of this step's schedules into the groups, where people look."""
         for number, group in enumerate(self.groups):
             for name, schedule in group.schedules.items():
                 item = next((i for i in self.items if i.group == number), None)

@@ -71,10 +71,24 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 """What each operator does to Python numbers."""
 
-_TORCH = {
-    "div": "true_divide", "floordiv": "floor_divide", "mod": "remainder", "not": "logical_not",
-    "float": "clone", "int": "trunc",
+def _quotient(a: float, b: float) -> float:
+    return math.nan if a == 0 or math.isnan(a) else math.copysign(math.inf, a) * math.copysign(1, b)
+
+
+def _overflow(a: float, b: float) -> float:
+    odd = float(b).is_integer() and b % 2 == 1
+    return -math.inf if a < 0 and odd else math.inf
+
+
+_LIMITS: dict[str, Callable[..., float]] = {
+    "div": _quotient, "reciprocal": lambda x: _quotient(1.0, x), "pow": _overflow,
+    "exp": lambda x: math.inf, "expm1": lambda x: math.inf, "sigmoid": lambda x: 0.0,
+    "log": lambda x: -math.inf if x == 0 else math.nan,
+    "log1p": lambda x: -math.inf if x == -1 else math.nan,
+    "rsqrt": lambda x: math.inf if x == 0 else math.nan,
+    "floor": float, "ceil": float, "round": float, "int": float,
 }  # fmt: skip
+"""What torch gives where Python raises; what does not stand here is not-a-number."""
 
 
 def evaluate(e: Any, inputs: Mapping[str, Number], ctx: Any = None) -> Number:
@@ -95,13 +109,7 @@ def evaluate(e: Any, inputs: Mapping[str, Number], ctx: Any = None) -> Number:
     try:
         return FUNCTIONS[e.op](*numbers)
     except (ZeroDivisionError, OverflowError, ValueError):
-        return _ieee(e.op, numbers)
-
-
-def _ieee(op: str, numbers: Sequence[Number]) -> float:
-    """Compute as torch does where Python raises: infinities and not-a-number."""
-    tensors = [torch.tensor(float(n), dtype=torch.float64) for n in numbers]
-    return float(getattr(torch, _TORCH.get(op, op))(*tensors))
+        return _LIMITS.get(e.op, lambda *_: math.nan)(*numbers)
 
 
 def _called(function: Callable[[Any], Any], ctx: Any) -> Number:

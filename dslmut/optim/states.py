@@ -12,6 +12,7 @@ from torch import Tensor
 from dslmut.diagnostics.codes.optimizers import BadResult, BadState
 from dslmut.diagnostics.model import Span
 from dslmut.diagnostics.raising import user_span
+from dslmut.functions.locate import heading
 from dslmut.optim.trace import State, Tracer, active
 
 _RESERVED = re.compile(r"state\.\d+")
@@ -128,16 +129,18 @@ def optimizer_update(param: Tensor, /, *pairs: tuple[Tensor, Tensor], **states: 
     return Update(param, pairs, states, user_span())
 
 
-def results(tracer: Tracer, update: Any, name: str) -> tuple[Any, list[Any]]:
+def results(tracer: Tracer, update: Any, rule: Any) -> tuple[Any, list[Any]]:
     """Return the new parameter and the new states in declaration order, all of them checked.
 
     Raises:
         OptimizerError: E-OPT-004.
     """
+    name = rule.__name__
     if not isinstance(update, Update):
+        kind = "Tensor" if isinstance(update, Tensor) else type(update).__name__
         raise BadResult.raised(
-            user_span(),
-            f"`{name}` returns a `{type(update).__name__}` instead of an update",
+            heading(rule),
+            f"`{name}` returns a `{kind}` instead of an update",
             fix="end every path with `return optimizer_update(new_param, state=new_state)`",
         )
     declared = {s.name: value for s, value in tracer.recording.states}

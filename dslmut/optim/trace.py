@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
@@ -291,13 +291,13 @@ class Tracer:
 
     def _constant(self, value: Tensor) -> fx.Node:
         """Write a tensor that the body made from numbers into the graph."""
-        graph, kind = self.recording.graph, value.dtype
+        graph = self.recording.graph
+        with unset_fake_temporarily():
+            numbers = value.reshape(-1).tolist()
+        kind = {"dtype": value.dtype}
+        flat = [graph.call_function(aten.scalar_tensor.default, (n,), kind) for n in numbers]
         if value.ndim == 0:
-            return graph.call_function(aten.scalar_tensor.default, (value.item(),), {"dtype": kind})
-        flat = [
-            graph.call_function(aten.scalar_tensor.default, (x.item(),), {"dtype": kind})
-            for x in value.reshape(-1)
-        ]
+            return flat[0]
         row = graph.call_function(aten.stack.default, (flat,))
         return graph.call_function(aten.reshape.default, (row, list(value.shape)))
 

@@ -629,11 +629,11 @@ class ChangingTrace(Code):
 
 
     @optimizer
-    def lucky(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+    def lucky(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:  # error: E-OPT-026
         return optimizer_update(param - lr * random.random() * grad)
 
 
-    opt = lucky(nn.Linear(3, 2))  # error: E-OPT-026
+    opt = lucky(nn.Linear(3, 2))
     ```
 
     ## Instead
