@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
+import warnings
 from pathlib import Path
 from types import FrameType
 
@@ -26,6 +27,19 @@ def user_span(frame: FrameType | None = None) -> Span | None:
     while frame is not None and not _is_user(frame):
         frame = frame.f_back
     return None if frame is None else span_of(frame)
+
+
+def warn_user(message: str, category: type[Warning]) -> None:
+    """Warn where the user's code is, however deep the call stack is below it."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not _is_user(frame):
+        frame = frame.f_back
+    if frame is None:
+        warnings.warn(message, category, stacklevel=2)
+        return
+    registry = frame.f_globals.setdefault("__warningregistry__", {})
+    path, line = frame.f_code.co_filename, frame.f_lineno
+    warnings.warn_explicit(message, category, path, line, registry=registry)
 
 
 def _is_user(frame: FrameType) -> bool:

@@ -1,5 +1,7 @@
 """Train a small network on scikit-learn's handwritten digits, with an optimizer of one's own."""
 
+from collections.abc import Iterator
+
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
@@ -61,6 +63,12 @@ def train_step(
     loss, g = value_and_grad(loss_of, m, x, y)
     update(mut(m), mut(opt), g)
     return loss
+
+
+def fit(m: Mlp, opt: OptState[Mlp], x: Tensor, y: Tensor, epochs: int) -> Iterator[Tensor]:
+    for _ in range(epochs):
+        for batch in torch.randperm(len(x)).split(32):
+            yield train_step(mut(m), mut(opt), x[batch], y[batch])
 
 
 @fn

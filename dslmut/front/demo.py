@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -16,12 +17,10 @@ import dslmut.examples
 from dslmut.checking.analysis import check_file
 from dslmut.checking.static import Project
 from dslmut.diagnostics.render import COLOURED, PLAIN, full
-from dslmut.examples.digits import Mlp, accuracy, momentum_sgd, train_step
-from dslmut.optim import schedule_value
-from dslmut.optim.context import Ctx, Curriculum
-from dslmut.vocabulary import mut
+from dslmut.examples.digits import Mlp, accuracy, fit, momentum_sgd
+from dslmut.optim.context import Ctx
 
-EPOCHS, BATCH = 30, 32
+EPOCHS = 30
 
 
 def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -44,42 +43,40 @@ def run(epochs: int | None = None) -> int:
     started, epochs = time.perf_counter(), epochs or EPOCHS
     console = Console(highlight=False)
     x, y, test_x, test_y = digits()
-    steps = epochs * (len(x) // BATCH)
+    steps = epochs * len(torch.arange(len(x)).split(32))
+    torch.manual_seed(0)
     m = Mlp.init(seed=0)
-    rule = momentum_sgd(lr=cosine)
-    opt = rule.bind(m, curriculum=Curriculum(steps=steps), diagnostics_every=steps // 4)
-    shuffle = torch.Generator().manual_seed(0)
+    every = max(1, (steps - 1) // 4)
+    opt = momentum_sgd(lr=cosine).bind(m, curriculum=steps, diagnostics_every=every)
     columns = (
-        TextColumn("training"), BarColumn(), MofNCompleteColumn(), TextColumn("steps, loss {task.fields[loss]:.4f}"),
+        TextColumn("training"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("steps, loss {task.fields[loss]:.4f},"),
         TimeRemainingColumn(),
-    )  # fmt: skip
+        TextColumn("left"),
+    )
     with Progress(*columns, console=console) as bar:
         task = bar.add_task("training", total=steps, loss=float("nan"))
-        for _ in range(epochs):
-            order = torch.randperm(len(x), generator=shuffle)
-            for batch in order[: steps // epochs * BATCH].split(BATCH):
-                loss = train_step(mut(m), mut(opt), x[batch], y[batch])
-                bar.update(task, advance=1, loss=loss.item())
-    console.print(_ratios(opt.diagnostics, opt.param_groups[0]["lr"]))
+        for loss in fit(m, opt, x, y, epochs):
+            bar.update(task, advance=1, loss=loss.item())
+    console.print(_ratios(opt.diagnostics, every * ((steps - 1) // every)))
     console.print("And this is what the checker says to a step with three mistakes:\n")
     wrong = Path(next(iter(dslmut.examples.__path__))) / "digits_wrong.py"
     for d in check_file(wrong, Project()):
         print(full(d, style=COLOURED if console.is_terminal else PLAIN), end="\n\n")
-    print(f"trained in {time.perf_counter() - started:.1f} s")
+    print(f"trained and checked in {time.perf_counter() - started:.1f} s")
     print(f"accuracy {accuracy(m, test_x, test_y):.4f}")
     return 0
 
 
-def _ratios(diagnostics: object, lr: float) -> Table:
-    table = Table(title="the last update, reported from inside of it")
+def _ratios(diagnostics: Mapping[str, Mapping[str, float]], step: int) -> Table:
+    table = Table(title=f"step {step}, reported from inside of the update")
     table.add_column("parameter")
     for name in ("|weight|", "|gradient|", "|update|", "update / weight"):
         table.add_column(name, justify="right")
     names = ("param_norm", "grad_norm", "update_norm", "update_ratio")
-    for parameter in diagnostics["param_norm"]:  # pyright: ignore[reportIndexIssue]
-        numbers = [diagnostics[n][parameter] for n in names]  # pyright: ignore[reportIndexIssue]
+    for parameter in diagnostics["param_norm"]:
+        numbers = [diagnostics[n][parameter] for n in names]
         table.add_row(parameter, *(f"{n:.3e}" for n in numbers))
     return table
-
-
-__all__ = ["digits", "run", "schedule_value"]

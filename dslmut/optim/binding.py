@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -17,8 +16,7 @@ from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
 from dslmut.functions.gradients import Gradient, Grads
 from dslmut.functions.spec import Spec
-from dslmut.optim import checkpoint
-from dslmut.optim.compiling import missing_compiler
+from dslmut.optim import checkpoint, compiling
 from dslmut.optim.context import Curriculum
 from dslmut.optim.define import FOREIGN, RESERVED, Configured, checked, unknown_hyperparameter
 from dslmut.optim.programs import readable
@@ -63,7 +61,7 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         self._configured, self._options = configured, options or Options()
         groups, self._model_name = _groups_of(target)
         self._schedules: list[dict[str, Any]] = []
-        self._named = all("param_names" in g for g in groups)
+        self._named = any("param_names" in g for g in groups)
         self._runner: Runner | None = None
         super().__init__(groups, dict(_shown(configured.hyperparameters)))
         self._prepare()
@@ -97,6 +95,7 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         before = len(self.param_groups)
         parameters = _listed(group)
         _check_parameters(parameters, self.param_groups)
+        self._name(group, parameters)
         super().add_param_group(group)
         added = self.param_groups[before]
         self._schedules.append({n: v for n, v in values.items() if callable(v)})
@@ -108,6 +107,18 @@ class OptState(torch.optim.Optimizer, Generic[M]):
             self._schedules.pop()
             raise
 
+    def _name(self, group: dict[str, Any], parameters: list[Any]) -> None:
+        """Give a further group names if the others have some: states are saved by name."""
+        named = "param_names" in group or any(isinstance(i, tuple) for i in group["params"])
+        if self._named and not named:
+            number = len(self.param_groups)
+            group["param_names"] = [f"group{number}.{i}" for i in range(len(parameters))]
+        elif named and self.param_groups and not self._named:
+            raise _bad(
+                "this group has names, and the parameters before it have none",
+                "give all of them names, as `named_parameters()` does, or none",
+            )
+
     def _prepare(self) -> None:
         """Trace every body, make the states, and plan the step."""
         items = [Item(i, number, p, name) for i, (number, p, name) in enumerate(self._parameters())]
@@ -116,6 +127,8 @@ class OptState(torch.optim.Optimizer, Generic[M]):
             for g, s in zip(self.param_groups, self._schedules)
         ]
         runner = Runner(groups, items, self._options, self._compile_option(items))
+        if self._runner is not None:
+            runner.inherit(self._runner)
         for item in items:
             if item.parameter.requires_grad and not _is_lazy(item.parameter):
                 runner.make_states(item, self.state[item.parameter])
@@ -135,14 +148,9 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         if option is not True:
             return option
         for device in {i.parameter.device.type for i in items}:
-            reason = missing_compiler(device)
+            reason = compiling.missing_compiler(device)
             if reason is not None:
-                warnings.warn(
-                    f"dslmut: `{self._configured.definition.__name__}` runs uncompiled, with the "
-                    f"same numbers: {reason}",
-                    RuntimeWarning,
-                    stacklevel=5,
-                )
+                compiling.warn_uncompiled(self._configured.definition.__name__, reason)
                 return False
         return True
 
@@ -314,7 +322,7 @@ def _check_parameters(parameters: list[Any], groups: list[dict[str, Any]]) -> No
                 f"a parameter of shape {list(p.shape)} is given twice",
                 "give each parameter once; a tied one stands in `named_parameters()` once already",
             )
-        if any(s == 0 and n > 1 for s, n in zip(p.stride(), p.shape)) and not _is_lazy(p):
+        if not _is_lazy(p) and any(s == 0 and n > 1 for s, n in zip(p.stride(), p.shape)):
             raise _bad(
                 f"a parameter of shape {list(p.shape)} is expanded: several elements share one place",
                 "make it dense: `nn.Parameter(tensor.clone())`",

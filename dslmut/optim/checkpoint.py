@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ from torch import Tensor
 
 from dslmut.diagnostics.codes.optimizers import ForeignCheckpoint
 from dslmut.diagnostics.exceptions import DslmutError
-from dslmut.diagnostics.raising import user_span
+from dslmut.diagnostics.raising import user_span, warn_user
 
 if TYPE_CHECKING:
     from dslmut.optim.running import Item, Runner
@@ -65,10 +64,9 @@ def _numbers(groups: Sequence[dict[str, Any]], saved: Sequence[dict[str, Any]]) 
             )
         missing = [n for n in names if n not in known]
         if missing:
-            warnings.warn(
+            warn_user(
                 f"dslmut: the file has no states of {', '.join(missing)}; they start at zeros",
                 UserWarning,
-                stacklevel=5,
             )
         return [known.get(n) for n in names]
     if len(old_numbers) != count or [len(g["params"]) for g in groups] != [
@@ -109,10 +107,8 @@ def _states(item: Item, runner: Runner, saved: Mapping[str, Any]) -> dict[str, A
         ).copy_(value)
     if declared and saved and len([n for n in declared if n in saved]) < len(declared):
         missing = ", ".join(f"`{n}`" for n in declared if n not in saved)
-        warnings.warn(
-            f"dslmut: the file lacks {missing} of `{item.name}`; they start at zeros",
-            UserWarning,
-            stacklevel=6,
+        warn_user(
+            f"dslmut: the file lacks {missing} of `{item.name}`; they start at zeros", UserWarning
         )
     values["updates"] = int(saved.get("updates", 0))
     return values

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from dslmut.diagnostics.raising import warn_user
 from dslmut.optim.programs import Program
 
 aten = torch.ops.aten
@@ -151,6 +152,11 @@ def _quiet() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(before)
+
+
+def warn_uncompiled(rule: str, reason: str) -> None:
+    """Say that an optimizer computes with plain operations, and why."""
+    warn_user(f"dslmut: `{rule}` runs uncompiled, with the same numbers: {reason}", RuntimeWarning)
 
 
 @functools.cache

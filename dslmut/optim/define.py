@@ -227,7 +227,8 @@ def _hyperparameters(rule: Any) -> dict[str, Hyperparameter]:
     parameters = list(inspect.signature(rule).parameters.values())
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
-    if len(positional) != 3 or len(positional) + len(keywords) != len(parameters):
+    defaults = [p for p in positional if p.default is not p.empty]
+    if len(positional) != 3 or defaults or len(positional) + len(keywords) != len(parameters):
         raise _not_three(rule, positional, parameters)
     for p in keywords:
         if p.name in RESERVED:
@@ -261,15 +262,16 @@ def normalised(value: Any, integer: bool = False) -> Any:
 
 
 def _not_three(rule: Any, positional: list[Any], parameters: list[Any]) -> DslmutError:
-    if len(positional) > 3:
-        extra = ", ".join(p.name for p in positional[3:])
+    first = [p.name for p in positional if p.default is p.empty]
+    extra = ", ".join([*first[3:], *(p.name for p in positional if p.default is not p.empty)])
+    if len(first) >= 3 and extra:
         return _not_a_definition(
             rule,
             f"the hyperparameters ({extra}) can be given by position",
-            f"write `*` before them: `({', '.join(p.name for p in positional[:3])}, *, {extra})`",
+            f"write `*` before them: `({', '.join(first[:3])}, *, {extra})`",
         )
-    if len(positional) < 3:
-        names = ", ".join(p.name for p in positional) or "nothing"
+    if len(first) < 3:
+        names = ", ".join(first) or "nothing"
         return _not_a_definition(
             rule,
             f"a rule takes a parameter, its gradient and `ctx`; this one takes {names}",

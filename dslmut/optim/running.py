@@ -127,6 +127,13 @@ class Runner:
         self._expressions: dict[Any, Any] = {}
         self._show_schedules()
 
+    def inherit(self, before: Runner) -> None:
+        """Take over what another runner has traced and compiled; keys of ``ctx`` keep their values."""
+        self._programs.update(before._programs)
+        self._kernels.update(before._kernels)
+        self._expressions.update(before._expressions)
+        self._extra.update(before._extra)
+
     def matches(self, param_groups: Sequence[dict[str, Any]]) -> bool:
         """Say whether the groups still hold the parameters that the runner was made for."""
         if len(param_groups) != len(self.groups):
@@ -325,10 +332,22 @@ class Runner:
         key = (call.kernel, reporting)
         known = self._kernels.get(key)
         if known is None:
-            count = len(call.members)
-            known = compiling.kernel(program, count, reporting, inputs, self._option)
-            self._kernels[key] = known
+            known = self._kernels[key] = self._compiled(len(call.members), program, reporting, inputs)
         return known
+
+    def _compiled(
+        self, count: int, program: Program, reporting: bool, inputs: Sequence[Tensor]
+    ) -> compiling.Kernel:
+        """Compile, or say once why that is not possible and go on with plain operations."""
+        try:
+            return compiling.kernel(program, count, reporting, inputs, self._option)
+        except Exception as error:  # whatever a compiler or its toolchain may raise
+            if self._option is not True:
+                raise
+            reason = f"the compiler failed with {type(error).__name__}: {error}"
+            compiling.warn_uncompiled(self.groups[0].definition.__name__, reason)
+            self._option = False
+            return compiling.kernel(program, count, reporting, inputs, False)
 
     # -- schedules in groups -----------------------------------------------------------------
 

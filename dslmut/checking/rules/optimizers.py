@@ -35,20 +35,20 @@ def check_body(source: Source, definition: Definition, resolver: Resolver) -> It
 
 
 def _check_signature(source: Source, node: ast.FunctionDef) -> Iterator[Diagnostic]:
-    positional = [*node.args.posonlyargs, *node.args.args]
+    everything = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
+    required = len(everything) - len(node.args.defaults)
     line = source.lines[node.lineno - 1]
     heading = Span(
         source.path, Position(node.lineno, node.col_offset), Position(node.lineno, len(line))
     )
-    if len(positional) > 3:
-        extra = ", ".join(a.arg for a in positional[3:])
-        head = ", ".join(a.arg for a in positional[:3])
+    if required >= 3 and len(everything) > 3:
+        extra, head = ", ".join(everything[3:]), ", ".join(everything[:3])
         yield NotADefinition.at(
             heading,
             f"the hyperparameters ({extra}) can be given by position",
             fix=f"write `*` before them: `({head}, *, {extra})`",
         )
-    elif len(positional) < 3:
+    elif required < 3:
         yield NotADefinition.at(
             heading,
             "a rule takes a parameter, its gradient and `ctx`",

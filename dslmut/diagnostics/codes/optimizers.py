@@ -195,7 +195,7 @@ class BadBinding(Code):
 
     from dslmut.optim import sgd
 
-    w = torch.zeros(3)
+    w = torch.zeros(3, requires_grad=True)
     opt = sgd([w * 2], lr=0.1)  # error: E-OPT-005
     ```
 
