@@ -9,7 +9,9 @@ HERE = Path(__file__).parent / "errors"
 
 def pages() -> dict[str, str]:
     """Return the text of each page by file name."""
-    rows = "\n".join(f"| [{c}]({c}.md) | {k.title()} | `{k.error.__name__}` |" for c, k in CODES.items())
+    rows = "\n".join(
+        f"| [{c}]({c}.md) | {k.title()} | `{k.error.__name__}` |" for c, k in CODES.items()
+    )
     index = (
         "# Error codes\n\n"
         "Every error of the library has a code, here with the exception that carries it. "

@@ -58,7 +58,41 @@ _HOMES = {
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
-__all__ = sorted(_HOME_OF)
+__all__ = [
+    "MUT",
+    "CheckError",
+    "Configured",
+    "Ctx",
+    "Curriculum",
+    "DslmutError",
+    "FieldError",
+    "Gradient",
+    "Hyper",
+    "Index",
+    "Model",
+    "Mut",
+    "MutationError",
+    "OptState",
+    "OptimizerError",
+    "Stage",
+    "Update",
+    "buffer",
+    "defstate",
+    "diagnostic",
+    "eval_mode",
+    "extern",
+    "fn",
+    "grad",
+    "metric",
+    "mut",
+    "optimizer",
+    "optimizer_update",
+    "param",
+    "record",
+    "set_field",
+    "update",
+    "value_and_grad",
+]
 __version__ = "0.1.0"
 
 

@@ -108,11 +108,16 @@ _MISUSES = {
         + [f"__{side}{name}__" for name in _COMPUTING.split() for side in ("", "r", "i")]
     ),
 }
-# Python looks these up on the type, past __getattr__.
-for _how, _names in _MISUSES.items():
-    for _name in _names.split():
-        setattr(Token, _name, _refusing(_how))
-del _how, _names, _name
+
+
+def _refuse_all(misuses: dict[str, str]) -> None:
+    """Define the special methods, which Python looks up on the type, past ``__getattr__``."""
+    for how, names in misuses.items():
+        for name in names.split():
+            setattr(Token, name, _refusing(how))
+
+
+_refuse_all(_MISUSES)
 
 
 def mut(x: T, /) -> T:

@@ -116,7 +116,10 @@ def test_as_a_module_and_into_a_closed_pipe(bad: Path) -> None:
     assert done.returncode == 1
     assert done.stderr == ""
     piped = subprocess.run(
-        f"{sys.executable} -m dslmut explain E1102 | head -1", shell=True, capture_output=True, text=True
+        f"{sys.executable} -m dslmut explain E1102 | head -1",
+        shell=True,
+        capture_output=True,
+        text=True,
     )
     assert piped.stderr == ""
     coloured = subprocess.run(

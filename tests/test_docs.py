@@ -41,7 +41,9 @@ def test_block(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(tmp_path)
     wanted = marks(block.code)
     static = {(d.span.start.line, d.code) for d in check_file(path, Project()) if d.span}
-    assert static <= {(m.line, m.code) for m in wanted}, "the checker reports more than the page says"
+    assert static <= {(m.line, m.code) for m in wanted}, (
+        "the checker reports more than the page says"
+    )
     error = run(path, monkeypatch)
     if not wanted:
         assert error is None, str(error)

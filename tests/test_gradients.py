@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dslmut import CheckError, Gradient, MutationError, Mut, fn, grad, mut, value_and_grad
+from dslmut import CheckError, Gradient, Mut, MutationError, fn, grad, mut, value_and_grad
 
 
 class Deep(nn.Module):

@@ -131,7 +131,7 @@ def test_dtype_and_device() -> None:
 
 def test_the_constructor_takes_values() -> None:
     w1 = torch.ones(4, 8)
-    m = Mlp(w1=w1, b1=torch.zeros(8), w2=torch.zeros(8, 3))
+    m = Mlp(w1=w1, b1=torch.zeros(8), w2=torch.zeros(8, 3), b2=torch.full((3,), 0.5))
     w1.zero_()
     assert (m.w1 == 1).all(), "the model owns its fields"
     assert (m.b2 == 0.5).all()
@@ -252,7 +252,7 @@ def test_a_field_with_the_name_of_a_method() -> None:
 
 def test_an_annotation_that_cannot_be_evaluated() -> None:
     class Broken(Model):
-        w: Nowhere[Tensor, "n"]  # noqa: F821
+        w: Nowhere[Tensor, "n"]
 
     with pytest.raises(FieldError, match="E0902(.|\n)*cannot be evaluated"):
         Broken.init(seed=0)

@@ -63,9 +63,18 @@ def descent(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update
     ("text", "message"),
     [
         ("def f(param, grad, *, lr=0.1):\n    return optimizer_update(param)", "takes param, grad"),
-        ("def f(param, grad, ctx, lr=0.1):\n    return optimizer_update(param)", "`\\(param, grad, ctx, \\*, lr\\)`"),
-        ("def f(param, grad, ctx, **k):\n    return optimizer_update(param)", "name each hyperparameter"),
-        ("def f(param, grad, ctx, *, params=1):\n    return optimizer_update(param)", "a key `params` of its own"),
+        (
+            "def f(param, grad, ctx, lr=0.1):\n    return optimizer_update(param)",
+            "`\\(param, grad, ctx, \\*, lr\\)`",
+        ),
+        (
+            "def f(param, grad, ctx, **k):\n    return optimizer_update(param)",
+            "name each hyperparameter",
+        ),
+        (
+            "def f(param, grad, ctx, *, params=1):\n    return optimizer_update(param)",
+            "a key `params` of its own",
+        ),
     ],
 )
 def test_other_signatures_are_refused_at_decoration(load, text: str, message: str) -> None:
@@ -77,18 +86,17 @@ def test_other_signatures_are_refused_at_decoration(load, text: str, message: st
         optimizer(3)  # pyright: ignore
 
 
-HEAD = (
-    "import torch\n"
-    "from dslmut import *\n"
-    "@optimizer\n"
-    "def f(param, grad, ctx, *, lr=0.1):\n"
-)
+HEAD = "import torch\nfrom dslmut import *\n@optimizer\ndef f(param, grad, ctx, *, lr=0.1):\n"
 
 
 @pytest.mark.parametrize(
     ("body", "code", "line"),
     [
-        ("    metric('a', grad.norm())\n    return optimizer_update(param)", "E-CONTRACT-011", "metric('a'"),
+        (
+            "    metric('a', grad.norm())\n    return optimizer_update(param)",
+            "E-CONTRACT-011",
+            "metric('a'",
+        ),
         (
             "    a = defstate('a', torch.zeros_like(param))\n"
             "    b = defstate('a', torch.zeros_like(param))\n"
@@ -102,7 +110,11 @@ HEAD = (
             "return optimizer_update(",
         ),
         ("    return param - grad, None", "E-OPT-004", "return param - grad, None"),
-        ("    if param.ndim:\n        return optimizer_update(param)\n    return None", "E-OPT-004", "return None"),
+        (
+            "    if param.ndim:\n        return optimizer_update(param)\n    return None",
+            "E-OPT-004",
+            "return None",
+        ),
     ],
 )
 def test_what_the_source_shows_is_said_at_decoration(load, body: str, code: str, line: str) -> None:
@@ -137,7 +149,10 @@ def test_configured_is_comparable_printable_and_immutable() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: adamw(weight_decy=0.1), "no hyperparameter `weight_decy`(.|\n)*write `weight_decay=...`"),
+        (
+            lambda: adamw(weight_decy=0.1),
+            "no hyperparameter `weight_decy`(.|\n)*write `weight_decay=...`",
+        ),
         (lambda: adamw(linear(), learning_rate=0.1), "it has lr, betas, eps, weight_decay"),
         (lambda: adamw(lr="fast"), "a number or a schedule, not 'fast'"),
         (lambda: adamw(betas=0.9), "`betas` of `adamw` is 2 numbers"),
@@ -145,7 +160,10 @@ def test_configured_is_comparable_printable_and_immutable() -> None:
         (lambda: adamw(lr=torch.ones(2)), "a number or a schedule"),
         (lambda: adamw(linear(), 0.1), "hyperparameters are given by name"),
         (lambda: needy(linear()), "needs `lr`, which has no default"),
-        (lambda: adamw([{"params": [torch.zeros(1, requires_grad=True)], "lrr": 1}]), "write `lr=...`"),
+        (
+            lambda: adamw([{"params": [torch.zeros(1, requires_grad=True)], "lrr": 1}]),
+            "write `lr=...`",
+        ),
         (lambda: adamw([{"params": [torch.zeros(1, requires_grad=True)], "lr": "x"}]), "not 'x'"),
     ],
 )
@@ -270,7 +288,9 @@ def test_equal_parameters_are_traced_once() -> None:
 
     m = nn.Sequential(*[nn.Linear(3, 3) for _ in range(5)])
     stepped(bound(counted, m), 3)
-    assert sorted(calls) == [(3,)] * 2 + [(3, 3)] * 2, "each kind is traced once, and once more to compare"
+    assert sorted(calls) == [(3,)] * 2 + [(3, 3)] * 2, (
+        "each kind is traced once, and once more to compare"
+    )
 
 
 def test_states_by_name_by_pair_and_unnamed() -> None:
@@ -413,7 +433,10 @@ RESULTS: list[tuple[Callable[..., Any], str]] = [
     (lambda p, g, a, b: p - g, "returns a `Tensor`"),
     (lambda p, g, a, b: None, "returns a `NoneType`"),
     (lambda p, g, a, b: optimizer_update(p, a=a), "the state `b` is not returned"),
-    (lambda p, g, a, b: optimizer_update(p, a=a, b=b, c=b), "declares no state `c`; it declares `a`, `b`"),
+    (
+        lambda p, g, a, b: optimizer_update(p, a=a, b=b, c=b),
+        "declares no state `c`; it declares `a`, `b`",
+    ),
     (lambda p, g, a, b: optimizer_update(p, (a, a), a=a, b=b), "`a` is returned twice"),
     (lambda p, g, a, b: optimizer_update(p, (a + 1, a), b=b), "but computed"),
     (lambda p, g, a, b: optimizer_update(p, (3, a), b=b), "it is a `int`"),
@@ -527,7 +550,12 @@ def test_other_errors_say_which_parameter() -> None:
 def test_arithmetic_on_hyperparameters_happens_on_the_host() -> None:
     @optimizer
     def scalars(
-        param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1, betas: tuple[float, float] = (0.5, 0.9)
+        param: Tensor,
+        grad: Tensor,
+        ctx: Ctx,
+        *,
+        lr: Hyper = 0.1,
+        betas: tuple[float, float] = (0.5, 0.9),
     ) -> Update:
         a = (1 - betas[0] ** ctx.updates) * 2 / (1 + ctx.step) - betas[1] // 0.4 + 7 % 4
         b = torch.sqrt(lr) + torch.exp(-lr) + lr**0.5 + abs(-lr) + torch.clamp(lr, 0.2, 3.0)
@@ -569,7 +597,12 @@ def test_changing_a_number_traces_nothing_anew() -> None:
 
     @optimizer
     def counted(
-        param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1, betas: tuple[float, float] = (0.9, 0.99)
+        param: Tensor,
+        grad: Tensor,
+        ctx: Ctx,
+        *,
+        lr: Hyper = 0.1,
+        betas: tuple[float, float] = (0.9, 0.99),
     ) -> Update:
         calls.append(1)
         return optimizer_update(param - lr * betas[0] * grad)
@@ -582,7 +615,9 @@ def test_changing_a_number_traces_nothing_anew() -> None:
         opt.param_groups[0]["betas"] = (0.5 + i, 0.9)
         stepped(opt)
     assert len(calls) == before
-    torch.testing.assert_close(p.detach(), torch.full((2,), -sum((0.1 + i) * (0.5 + i) for i in range(20))))
+    torch.testing.assert_close(
+        p.detach(), torch.full((2,), -sum((0.1 + i) * (0.5 + i) for i in range(20)))
+    )
 
 
 def test_a_branch_specialises_on_its_outcome() -> None:
@@ -636,7 +671,10 @@ SCHEDULES: list[Callable[[Ctx], Any]] = [
 
 
 def plain_number(schedule: Callable[[Ctx], Any], step: int) -> float:
-    numbers = {"step": torch.tensor(float(step), dtype=torch.float64), "updates": torch.tensor(step + 1.0)}
+    numbers = {
+        "step": torch.tensor(float(step), dtype=torch.float64),
+        "updates": torch.tensor(step + 1.0),
+    }
     return float(schedule(Ctx(numbers.get, ())))
 
 

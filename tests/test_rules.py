@@ -86,7 +86,10 @@ def run(
     steps: int = STEPS,
     odd: bool = False,
 ) -> dict[str, Tensor]:
-    tensors = {n: nn.Parameter(t.clone(memory_format=torch.preserve_format)) for n, t in shapes(dtype).items()}
+    tensors = {
+        n: nn.Parameter(t.clone(memory_format=torch.preserve_format))
+        for n, t in shapes(dtype).items()
+    }
     opt = make(list(tensors.values()))
     for step in range(steps):
         opt.zero_grad()
@@ -110,7 +113,9 @@ TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-12}
 
 def close(a: dict[str, Tensor], b: dict[str, Tensor], tolerance: float) -> None:
     for name in a:
-        torch.testing.assert_close(a[name], b[name], rtol=tolerance, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}")
+        torch.testing.assert_close(
+            a[name], b[name], rtol=tolerance, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}"
+        )
 
 
 @pytest.mark.parametrize("odd", [False, True], ids=["plain", "odd"])

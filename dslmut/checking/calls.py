@@ -254,7 +254,7 @@ def torch_writer(walk: Walk, node: ast.Call, function: Function, given: list[Giv
         return
     bare = function.qualified.rpartition(".")[2]
     for argument in given:
-        if argument.keyword == "out" or _inplace(given) and argument is given[0]:
+        if argument.keyword == "out" or (_inplace(given) and argument is given[0]):
             write(walk, node, argument, bare)
     if bare in kn.GRADIENT_WRITERS or not given:
         return
@@ -370,7 +370,7 @@ def _torch(walk: Walk, node: ast.Call, bare: str, given: list[Given]) -> Value:
             first.origins,
             reads=first.reads,
             view=not kn.in_place(bare),
-        )  # noqa: E501
+        )
     if bare in kn.VIEW_LISTS:
         return Value(en.container(first.type), frozenset({walk.fresh(node)}), first.origins)
     return fresh_tensor(walk.fresh(node, Kind.TENSOR))

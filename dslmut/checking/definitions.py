@@ -157,7 +157,7 @@ class SourceMembers(Members):
         own = frozenset(self._own_fields) | frozenset(_assigned(self._node.body))
         return own.union(*known)
 
-    def _inherited(self, question: str, name: str):  # noqa: ANN202
+    def _inherited(self, question: str, name: str):
         for base in self._bases:
             found = getattr(base.members, question)(name) if base is not None else None
             if found is not None:

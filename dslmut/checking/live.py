@@ -155,7 +155,7 @@ def entity_from(found: object, name: str, module: str = "") -> Entity | None:
         | types.MethodWrapperType
         | types.WrapperDescriptorType
         | types.MethodDescriptorType,
-    ):  # noqa: E501
+    ):
         return Function(name, Role.BUILTIN, qualified=f"{module}.{name}" if module else "")
     if typing.get_origin(found) is not None or isinstance(found, types.UnionType):
         return _alias(found)
@@ -324,7 +324,7 @@ class ObjectMembers:
     def field(self, name: str) -> Type | None:
         """Return the type of a declared field, or of one that a method sets by its source."""
         for cls in self._own():
-            annotation = cls.__dict__.get("__annotations__", {}).get(name)
+            annotation = inspect.get_annotations(cls).get(name)
             if annotation is not None:
                 return self._declared(annotation, cls)
         for cls in self._own():
@@ -354,7 +354,7 @@ class ObjectMembers:
     def shape(self, name: str) -> str | None:
         """Return the dimensions of a field as declared."""
         for cls in self._own():
-            annotation = cls.__dict__.get("__annotations__", {}).get(name)
+            annotation = inspect.get_annotations(cls).get(name)
             if isinstance(annotation, str):
                 return definitions.shape_text(ast.Constant(annotation))
             if annotation is not None:

@@ -28,9 +28,8 @@ def call_method(
     if method is not None and method.role is not Role.BUILTIN:
         return own_method(walk, node, method, receiver, given)
     touched = frozenset(changed_by(value, name))
-    if is_tensor(value) or value.type.kind is Kind.PART:
-        if kn.in_place(name) and value.type.kind is not Kind.TENSOR and not _own(value, name):
-            walk.facts.in_place.add(id(node))
+    if value.type.kind in (Kind.FIELD, Kind.PART) and kn.in_place(name) and not _own(value, name):
+        walk.facts.in_place.add(id(node))
     walk.change(node, receiver.subject, touched, Verb.METHOD, name)
     if receiver.marked and not touched:
         calls.mark(walk, receiver, f"`{name}`")
@@ -156,7 +155,7 @@ def method_result(walk: Walk, node: ast.Call, name: str, value: Value, given: li
             en.UNKNOWN,
             frozenset({fresh}),
             value.reachable if name in kn.CONTAINER_VIEWS else frozenset(),
-        )  # noqa: E501
+        )
     if kind in (Kind.CONTAINER, Kind.UNKNOWN, Kind.OBJECT):
         if name == "items" and kind is Kind.CONTAINER:
             return holding([holding([calls.PLAIN, part(value, "[]")], fresh, True)], fresh)

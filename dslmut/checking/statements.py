@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import sys
 from collections.abc import Callable
 
 from dslmut.checking import definitions
@@ -420,5 +421,5 @@ STATEMENTS: dict[type[ast.AST], Callable[..., None]] = {
     ast.Assert: assert_,
     ast.Pass: nothing,
 }
-if hasattr(ast, "TypeAlias"):  # Python 3.12
+if sys.version_info >= (3, 12):
     STATEMENTS[ast.TypeAlias] = nothing

@@ -176,7 +176,7 @@ def _torch(project: Project, home: Path | None, module: str, name: str) -> Entit
     if dotted in _TORCH_MODULES:
         return Module(dotted)
     if name[:1].isupper():
-        if module.startswith("torch.nn") or module.startswith("torch.optim"):
+        if module.startswith(("torch.nn", "torch.optim")):
             return _torch_class(project, home, module, name)
         return None
     return wellknown.torch_function(

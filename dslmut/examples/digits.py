@@ -41,7 +41,7 @@ class Mlp(Model):
 
 @optimizer
 def momentum_sgd(
-    param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.01, momentum: Hyper = 0.9
+    param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.01, momentum: float = 0.9
 ) -> Update:
     lr = schedule_value(lr, ctx)
     velocity = defstate("velocity", torch.zeros_like(param))

@@ -25,15 +25,14 @@ EPOCHS = 30
 
 def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Return the digits as images in [0, 1] of 64 pixels, and their numbers: train x, y, test x, y."""
-    data = load_digits()
-    x = torch.tensor(data.data, dtype=torch.float32) / 16
-    y = torch.tensor(data.target)
+    images, numbers = load_digits(return_X_y=True)
+    x, y = torch.tensor(images, dtype=torch.float32) / 16, torch.tensor(numbers)
     order = torch.randperm(len(x), generator=torch.Generator().manual_seed(0))
     train, test = order[:1437], order[1437:]
     return x[train], y[train], x[test], y[test]
 
 
-def cosine(ctx: Ctx) -> float:
+def cosine(ctx: Ctx) -> Tensor:
     """Fall from 0.1 to 0 along half a cosine."""
     return 0.05 * (1 + torch.cos(torch.pi * ctx.progress))
 

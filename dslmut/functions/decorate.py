@@ -86,8 +86,11 @@ def _decorate(function: Any, surroundings: Mapping[str, object], check: bool) ->
     if isinstance(function, staticmethod | classmethod):
         return type(function)(_decorate(function.__func__, surroundings, check))
     if isinstance(function, property):
-        parts = (function.fget, function.fset, function.fdel)
-        return property(*(p and _decorate(p, surroundings, check) for p in parts), function.__doc__)
+        get, set_, delete = (
+            p and _decorate(p, surroundings, check)
+            for p in (function.fget, function.fset, function.fdel)
+        )
+        return property(get, set_, delete, function.__doc__)
     plain = _plain_function(function)
     source, definition = locate(plain)
     resolver = LiveResolver(plain, source, definition, surroundings)
@@ -244,7 +247,7 @@ def _made(function: types.FunctionType, spec: Spec, plan: Plan) -> types.Functio
     made.__qualname__, made.__module__ = function.__qualname__, function.__module__
     made.__doc__ = function.__doc__
     made.__dict__.update(function.__dict__)
-    if hasattr(function, "__type_params__"):
-        made.__type_params__ = function.__type_params__  # pyright: ignore[reportAttributeAccessIssue]
+    if sys.version_info >= (3, 12):
+        made.__type_params__ = function.__type_params__
     made.__dslmut__ = spec  # pyright: ignore[reportFunctionMemberAccess]
     return made

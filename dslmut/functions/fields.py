@@ -308,7 +308,8 @@ def _parametrized(model: nn.Module, name: str) -> bool:
 
 def _inverse(model: nn.Module, name: str, value: Any) -> list[tuple[Tensor, Tensor]]:
     """Return the tensors that a parametrized field is computed from, each with its new value."""
-    chain: Any = model.parametrizations[name]  # pyright: ignore[reportIndexIssue]
+    parametrizations: Any = model.parametrizations
+    chain = parametrizations[name]
     with torch.no_grad():
         value = fitting(model, name, _computed(chain), value)
         for step in reversed(chain):
@@ -362,7 +363,7 @@ def write_item(field: Tensor, index: Any, value: Any) -> None:
             fix="write the conversion, as in `int(value)` or `torch.as_tensor(value)`",
         )
     with torch.no_grad():
-        field[index] = value
+        field[index] = value  # pyright: ignore[reportArgumentType]
 
 
 def _other_item(part: Tensor, value: Tensor) -> Exception:

@@ -11,11 +11,11 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, Self, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor, nn
-from typing_extensions import Self, dataclass_transform
+from typing_extensions import dataclass_transform
 
 from dslmut.diagnostics.codes.fields import (
     BadDeclaration,
@@ -92,8 +92,8 @@ class Model(nn.Module):
     An annotation declares a field: ``Float[Tensor, "D H"]`` a parameter, ``Int[Tensor, "n"]``,
     ``Bool[Tensor, "n"]`` or ``Index[Tensor, "n -> C"]`` a buffer, a module class a submodule, and
     a plain type such as ``int`` a host scalar, which also gives a dimension of that name its
-    size. ``Mlp.init(seed=0)`` makes one with initial values, ``Mlp(w1=..., ...)`` one with given
-    values. Assigning a declared field writes it in place, as in ``@fn``.
+    size. ``Mlp.init(seed=0)`` makes one with initial values, ``Mlp(w1=..., ...)`` one whose
+    tensors are all given. Assigning a declared field writes it in place, as in ``@fn``.
 
     A subclass with an ``__init__`` of its own is an ordinary module, whose ``init`` passes its
     arguments on.
@@ -131,7 +131,9 @@ class Model(nn.Module):
         __getattr__: None  # pyright: ignore[reportIncompatibleMethodOverride]
         __setattr__: None  # pyright: ignore[reportIncompatibleMethodOverride]
 
-        def __call__(self: _HasForward[P, R], *args: P.args, **kwargs: P.kwargs) -> R: ...
+        def __call__(self: _HasForward[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+            """Call ``forward``, with its signature."""
+            ...
 
     else:
 
@@ -320,12 +322,10 @@ def _tensor(
         return _given(name, declared, given[name], sizes)
     spec = cls._specs.get(name, FieldSpec())
     if making is None:
-        if spec.initial is None or callable(spec.initial):
-            raise _bad(
-                f"the field `{name}` has no value",
-                f"give it: `{cls.__name__}({name}=...)`, or make initial values: `{cls.__name__}.init(seed=0)`",
-            )
-        making = _Making(0, None, None)
+        raise _bad(
+            f"the field `{name}` has no value",
+            f"give it: `{cls.__name__}({name}=...)`, or make initial values: `{cls.__name__}.init(seed=0)`",
+        )
     shape = tuple(_size(cls, name, d, sizes) for d in declared.dimensions or ())
     tensor = torch.empty(shape, dtype=_dtype(declared, making.dtype))
     initial = 0.0 if spec.initial is None and spec.is_buffer else spec.initial

@@ -15,7 +15,7 @@ import operator
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from dslmut.checking.facts import Facts, Signature
 from dslmut.checking.source import Definition, FunctionNode
@@ -74,7 +74,7 @@ def _surrounded(node: FunctionNode, definition: Definition, original: types.Code
         inner = ast.Expr(node)
     else:
         inner, node.name = node, TARGET
-    body = [inner]
+    body: list[ast.stmt] = [inner]
     owner = next((s for s in reversed(definition.outer) if isinstance(s, ast.ClassDef)), None)
     if owner is not None:
         # For the names with two underscores, which are mangled with the name of the class.
@@ -87,7 +87,7 @@ def _surrounded(node: FunctionNode, definition: Definition, original: types.Code
     return ast.fix_missing_locations(ast.Module([ast.copy_location(outer, node)], []))
 
 
-def _no_type_parameters() -> dict[str, list[ast.AST]]:
+def _no_type_parameters() -> dict[str, Any]:
     return {"type_params": []} if "type_params" in ast.FunctionDef._fields else {}
 
 
@@ -220,13 +220,14 @@ class _Rewriter:
         match target:
             case ast.Tuple(elts=inner) | ast.List(elts=inner) if self._is_ours(target):
                 names = [self._temporary() for _ in inner]
-                pattern = [
+                pattern: list[ast.expr] = [
                     ast.Starred(ast.Name(n, ast.Store()), ast.Store())
                     if isinstance(t, ast.Starred)
                     else ast.Name(n, ast.Store())
                     for t, n in zip(inner, names)
                 ]
-                yield ast.Assign([ast.Tuple(pattern, ast.Store())], value)
+                unpacked: list[ast.expr] = [ast.Tuple(pattern, ast.Store())]
+                yield ast.Assign(unpacked, value)
                 parts = [t.value if isinstance(t, ast.Starred) else t for t in inner]
                 yield from self._checks(list(zip(parts, names)))
                 for part, name in zip(parts, names):
@@ -404,8 +405,9 @@ def _parse(text: str) -> ast.stmt:
     return statement
 
 
-def _at(node: Node, place: ast.AST) -> Node:
+def _at(node: Node, place: Any) -> Node:
     """Put a new node, and the new ones inside of it, where another stands."""
+    inner: Any
     for inner in ast.walk(node):
         if "lineno" in inner._attributes and "lineno" not in inner.__dict__:
             ast.copy_location(inner, place)

@@ -43,8 +43,8 @@ __all__ = [
     "type",
 ]
 
-type = type  # noqa: A001, PLW0127  # a user's module may have given the name another meaning
-slice = slice  # noqa: A001, PLW0127
+type = type  # a user's module may have given the name another meaning
+slice = slice
 
 # -- markers -------------------------------------------------------------------------------------
 

@@ -229,7 +229,7 @@ def slot_of(name: str, hint: Any) -> Slot | None:
 
 
 def _mode(hint: Any) -> Mode:
-    if hint is None or isinstance(hint, type) and not typing.get_args(hint):
+    if hint is None or (isinstance(hint, type) and not typing.get_args(hint)):
         return Mode.STEADY
     return Mode.NESTED if _binds(hint) else Mode.EACH
 
@@ -290,7 +290,8 @@ def _join_fields(model: nn.Module, sizes: dict[str, int], binders: dict[str, str
         if declared.dimensions is None or not isinstance(value, Tensor):
             continue
         # Shapes bind whatever the dtype: a model may have been cast since it was declared.
-        isinstance(value, jaxtyping.Shaped[Tensor, " ".join(declared.dimensions)])
+        shape: Any = jaxtyping.Shaped[Tensor, " ".join(declared.dimensions)]  # pyright: ignore
+        isinstance(value, shape)
         for dimension, size in bind(declared.dimensions, tuple(value.shape)).items():
             sizes.setdefault(dimension, size)
             binders.setdefault(dimension, f"field `{name}`")
@@ -316,7 +317,9 @@ def _check_domain(
         return
     if value.device.type != "cpu":
         # Without a sync: the device itself stops where this does not hold.
-        torch._assert_async(((value >= 0) & (value < size)).all())
+        torch._assert_async(  # pyright: ignore[reportPrivateImportUsage]
+            ((value >= 0) & (value < size)).all()
+        )
         return
     smallest, largest = torch.aminmax(value)
     low, high = int(smallest), int(largest)
@@ -347,7 +350,7 @@ def _size(domain: str, checks: Checks, values: tuple[Any, ...]) -> int | None:
 
 def _is_wrapped(value: Tensor) -> bool:
     """Say whether a tensor has no values to read: fake, or inside of ``vmap``."""
-    return isinstance(value, torch._subclasses.FakeTensor) or torch._C._functorch.is_batchedtensor(
+    return isinstance(value, torch._subclasses.FakeTensor) or torch._C._functorch.is_batchedtensor(  # pyright: ignore[reportAttributeAccessIssue]
         value
     )
 
@@ -388,7 +391,7 @@ def _reason(problem: Problem) -> str:
         bound = problem.sizes.get(dimension)
         if bound is not None and bound != size:
             where = problem.binders.get(dimension, "the call")
-            return f'has shape {shape}, declared "{slot.hint.dim_str}": `{dimension}` is {size} here and {bound} in {where}'  # noqa: E501
+            return f'has shape {shape}, declared "{slot.hint.dim_str}": `{dimension}` is {size} here and {bound} in {where}'
     if not any(d.startswith("*") or "..." in d for d in wanted) and len(wanted) != value.ndim:
         return f'has {value.ndim} dimensions, shape {shape}, declared {len(wanted)}: "{slot.hint.dim_str}"'
     dtypes = slot.hint.dtypes

@@ -20,7 +20,13 @@ _HOMES = {
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
-__all__ = sorted(_HOME_OF)
+__all__ = [
+    "adamw",
+    "momentum_sgd",
+    "schedule_value",
+    "sgd",
+    "update_diagnostics",
+]
 
 
 def __getattr__(name: str) -> Any:

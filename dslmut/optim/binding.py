@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from dslmut.checking.wellknown import well_known
-from dslmut.diagnostics.codes.optimizers import BadBinding, BadHyperparameter
+from dslmut.diagnostics.codes.optimizers import BadBinding
 from dslmut.diagnostics.codes.values import ForeignGradient
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
@@ -21,7 +21,6 @@ from dslmut.optim.context import Curriculum
 from dslmut.optim.define import FOREIGN, RESERVED, Configured, checked, unknown_hyperparameter
 from dslmut.optim.programs import readable
 from dslmut.optim.running import Group, Item, Runner
-from dslmut.optim.trace import Subject
 from dslmut.vocabulary import Mut, Token
 
 M = TypeVar("M", bound=nn.Module)
@@ -52,9 +51,6 @@ class OptState(torch.optim.Optimizer, Generic[M]):
 
     Raises:
         OptimizerError: E-OPT-002 to E-OPT-006 and E-OPT-020 to E-OPT-026.
-
-    Attributes:
-        skipped: Nothing yet.
     """
 
     def __init__(self, configured: Configured, target: Any, options: Options | None = None) -> None:
@@ -333,7 +329,7 @@ def _check_parameters(parameters: list[Any], groups: list[dict[str, Any]]) -> No
 
 
 def _is_lazy(p: Tensor) -> bool:
-    return isinstance(p, nn.parameter.UninitializedTensorMixin) or p.is_meta
+    return nn.parameter.is_lazy(p) or p.is_meta
 
 
 def _shown(hyperparameters: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
@@ -406,7 +402,3 @@ def _check_belongs(model: Any, state: Any, g: Gradient[Any]) -> None:
             f"the state is bound to another `{bound}`, not to this `{name}`",
             fix=f"bind one to this model: `{state._configured.definition.__name__}(m, ...)`",
         )
-
-
-if TYPE_CHECKING:
-    _ = (BadHyperparameter, Subject)

@@ -83,7 +83,7 @@ def _unknown(name: str, keys: tuple[str, ...]) -> DslmutError:
     )
 
 
-Hyper: TypeAlias = "float | Callable[[Ctx], Tensor | float]"
+Hyper: TypeAlias = float | Callable[[Ctx], Tensor | float]
 """A hyperparameter: a number, or a schedule, which is a function of ``ctx``."""
 
 

@@ -49,11 +49,13 @@ class Hyperparameter:
         name: As it is given, and as a group shows it.
         default: Its value if it is not given; ``inspect.Parameter.empty`` if it has to be.
         integer: Whether it is annotated ``int``, so that its number specialises the graph.
+        scheduled: Whether it may be a schedule; one that is annotated ``float`` is a number.
     """
 
     name: str
     default: Any
     integer: bool = False
+    scheduled: bool = True
 
     @property
     def required(self) -> bool:
@@ -78,10 +80,10 @@ class Optimizer(Generic[P]):
     @overload
     def __call__(
         self, params: Parameters, /, *args: P.args, **kwargs: P.kwargs
-    ) -> OptState[nn.Module]: ...  # noqa: E501
+    ) -> OptState[nn.Module]: ...
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Configured: ...
-    def __call__(self, *args: Any, **hyperparameters: Any) -> Any:
+    def __call__(self, *args: Any, **hyperparameters: Any) -> Any:  # pyright: ignore[reportInconsistentOverload]
         """Configure the rule, and bind it if there is something to bind it to.
 
         Args:
@@ -126,13 +128,29 @@ class Configured:
         hyperparameters: All of them, by name.
     """
 
-    definition: Optimizer[Any]
+    definition: Optimizer[...]
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
 
     @overload
-    def bind(self, target: M, **options: Any) -> OptState[M]: ...
+    def bind(
+        self,
+        target: M,
+        *,
+        curriculum: Curriculum | int | None = ...,
+        diagnostics_every: int | None = ...,
+        ctx: Mapping[str, float] | None = ...,
+        compile: bool | dict[str, Any] = ...,
+    ) -> OptState[M]: ...
     @overload
-    def bind(self, target: Parameters, **options: Any) -> OptState[nn.Module]: ...
+    def bind(
+        self,
+        target: Parameters,
+        *,
+        curriculum: Curriculum | int | None = ...,
+        diagnostics_every: int | None = ...,
+        ctx: Mapping[str, float] | None = ...,
+        compile: bool | dict[str, Any] = ...,
+    ) -> OptState[nn.Module]: ...
     def bind(
         self,
         target: Any,
@@ -140,7 +158,7 @@ class Configured:
         curriculum: Curriculum | int | None = None,
         diagnostics_every: int | None = None,
         ctx: Mapping[str, float] | None = None,
-        compile: bool | dict[str, Any] = True,  # noqa: A002
+        compile: bool | dict[str, Any] = True,
     ) -> OptState[Any]:
         """Bind the rule to a model; every body is traced, and every mistake in it found, now.
 
@@ -237,14 +255,14 @@ def _hyperparameters(rule: Any) -> dict[str, Hyperparameter]:
                 f"a group has a key `{p.name}` of its own",
                 "give the hyperparameter another name",
             )
-    return {
-        p.name: Hyperparameter(p.name, _default(p), p.annotation in (int, "int")) for p in keywords
-    }
+    return {p.name: _hyperparameter(p) for p in keywords}
 
 
-def _default(p: inspect.Parameter) -> Any:
-    return (
-        p.default if p.default is p.empty else normalised(p.default, p.annotation in (int, "int"))
+def _hyperparameter(p: inspect.Parameter) -> Hyperparameter:
+    integer = p.annotation in (int, "int")
+    default = p.default if p.default is p.empty else normalised(p.default, integer)
+    return Hyperparameter(
+        p.name, default, integer, p.annotation not in (int, "int", float, "float")
     )
 
 
@@ -291,7 +309,7 @@ def _not_a_definition(rule: Any, message: str, fix: str) -> DslmutError:
 # -- the configuration ---------------------------------------------------------------------------
 
 
-def _configured(definition: Optimizer[Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def _configured(definition: Optimizer[...], given: Mapping[str, Any]) -> dict[str, Any]:
     known = definition.hyperparameters
     for name in given:
         if name not in known:
@@ -309,18 +327,18 @@ def _configured(definition: Optimizer[Any], given: Mapping[str, Any]) -> dict[st
     return values
 
 
-def checked(definition: Optimizer[Any], h: Hyperparameter, value: Any) -> Any:
+def checked(definition: Optimizer[...], h: Hyperparameter, value: Any) -> Any:
     """Return a hyperparameter's value as it is kept, of the kind that its default has."""
     kept = normalised(value, h.integer)
     default = normalised(h.default, h.integer)
-    numeric = isinstance(default, float) and not isinstance(kept, float) and not callable(kept)
+    schedule = callable(kept) and h.scheduled
+    numeric = isinstance(default, float) and not isinstance(kept, float) and not schedule
     pair = isinstance(default, tuple) and not (
         isinstance(kept, tuple) and len(kept) == len(default)
     )
     if numeric or pair or isinstance(kept, Tensor):
-        wanted = (
-            f"{len(default)} numbers" if isinstance(default, tuple) else "a number or a schedule"
-        )
+        wanted = "a number or a schedule" if h.scheduled else "a number (it is annotated `float`)"
+        wanted = f"{len(default)} numbers" if isinstance(default, tuple) else wanted
         raise BadHyperparameter.raised(
             user_span(),
             f"`{h.name}` of `{definition.__name__}` is {wanted}, not {value!r}",
@@ -329,7 +347,7 @@ def checked(definition: Optimizer[Any], h: Hyperparameter, value: Any) -> Any:
     return kept
 
 
-def unknown_hyperparameter(definition: Optimizer[Any], name: str) -> DslmutError:
+def unknown_hyperparameter(definition: Optimizer[...], name: str) -> DslmutError:
     """E-OPT-002 for a name that no hyperparameter has."""
     known = definition.hyperparameters
     near = difflib.get_close_matches(name, known, n=1)

@@ -51,7 +51,7 @@ class Program:
 
 
 def program_of(
-    definition: Optimizer[Any],
+    definition: Optimizer[...],
     hyperparameters: Mapping[str, Any],
     subject: Subject,
     inputs: Mapping[str, Number],
@@ -80,7 +80,7 @@ def program_of(
 
 
 def _traced(
-    definition: Optimizer[Any],
+    definition: Optimizer[...],
     hyperparameters: Mapping[str, Any],
     subject: Subject,
     inputs: Mapping[str, Number],

@@ -45,7 +45,7 @@ class Item:
 class Group:
     """A group of parameters: its rule, torch's own dictionary, and the schedules in it."""
 
-    definition: Optimizer[Any]
+    definition: Optimizer[...]
     shown: dict[str, Any]
     schedules: Mapping[str, Any]
 
@@ -240,7 +240,7 @@ class Runner:
             group.shown["step"] += 1
 
     def _take(self, ctx: Mapping[str, float] | None) -> None:
-        for name, value in (ctx or {}).items():
+        for name in ctx or {}:
             if name not in self._extra:
                 raise BadContext.raised(
                     user_span(),
@@ -332,7 +332,9 @@ class Runner:
         key = (call.kernel, reporting)
         known = self._kernels.get(key)
         if known is None:
-            known = self._kernels[key] = self._compiled(len(call.members), program, reporting, inputs)
+            known = self._kernels[key] = self._compiled(
+                len(call.members), program, reporting, inputs
+            )
         return known
 
     def _compiled(

@@ -71,6 +71,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
 }  # fmt: skip
 """What each operator does to Python numbers."""
 
+
 def _quotient(a: float, b: float) -> float:
     return math.nan if a == 0 or math.isnan(a) else math.copysign(math.inf, a) * math.copysign(1, b)
 
@@ -215,6 +216,9 @@ class Scalar:
     def __hash__(self) -> int:
         return hash(self.expression)
 
+    def __pos__(self) -> Scalar:
+        return self
+
     def __repr__(self) -> str:
         return f"Scalar({self.expression} = {self.value})"
 
@@ -253,15 +257,15 @@ def _unary(op: str) -> Any:
     return method
 
 
-for _op, _name in {
-    "add": "add", "sub": "sub", "mul": "mul", "div": "truediv", "floordiv": "floordiv",
-    "mod": "mod", "pow": "pow",
-}.items():  # fmt: skip
-    setattr(Scalar, f"__{_name}__", _binary(_op))
-    setattr(Scalar, f"__r{_name}__", _binary(_op, swapped=True))
-for _op in ("lt", "le", "gt", "ge", "eq", "ne"):
-    setattr(Scalar, f"__{_op}__", _binary(_op))
-for _op in ("neg", "abs"):
-    setattr(Scalar, f"__{_op}__", _unary(_op))
-setattr(Scalar, "__pos__", lambda self: self)  # noqa: B010
-del _op, _name
+def _define_operators() -> None:
+    arithmetic = {"div": "truediv", **{n: n for n in "add sub mul floordiv mod pow".split()}}
+    for op, name in arithmetic.items():
+        setattr(Scalar, f"__{name}__", _binary(op))
+        setattr(Scalar, f"__r{name}__", _binary(op, swapped=True))
+    for op in ("lt", "le", "gt", "ge", "eq", "ne"):
+        setattr(Scalar, f"__{op}__", _binary(op))
+    for op in ("neg", "abs"):
+        setattr(Scalar, f"__{op}__", _unary(op))
+
+
+_define_operators()

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from dslmut.optim.context import Ctx
+from dslmut.optim.context import Ctx, Hyper
 from dslmut.optim.trace import active
 
 
-def schedule_value(value: Any, ctx: Ctx) -> Any:
+def schedule_value(value: Hyper, ctx: Ctx) -> float:
     """Return the number that a hyperparameter has at this step.
 
     Args:
@@ -18,9 +16,10 @@ def schedule_value(value: Any, ctx: Ctx) -> Any:
         ctx: The context of the body.
 
     Returns:
-        What the schedule returns, or the value unchanged if it is no function.
+        What the schedule returns, or the value unchanged if it is no function. While a body is
+        traced that is no ``float`` but something that is computed with like one.
     """
     if not callable(value):
         return value
     tracer = active()
-    return value(ctx) if tracer is None else tracer.schedule(value, ctx)
+    return value(ctx) if tracer is None else tracer.schedule(value, ctx)  # pyright: ignore[reportReturnType]

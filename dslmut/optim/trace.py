@@ -234,7 +234,7 @@ class Tracer:
         )
         return _METHODS[name](*args, **kwargs) if name in _METHODS else function(*args, **kwargs)
 
-    def _clamp(self, value: Any, min: Any = None, max: Any = None) -> Any:  # noqa: A002
+    def _clamp(self, value: Any, min: Any = None, max: Any = None) -> Any:
         if min is not None:
             value = self.operation("maximum", value, min)
         return value if max is None else self.operation("minimum", value, max)
@@ -294,7 +294,7 @@ class Tracer:
         graph = self.recording.graph
         with unset_fake_temporarily():
             numbers = value.reshape(-1).tolist()
-        kind = {"dtype": value.dtype}
+        kind: dict[str, Any] = {"dtype": value.dtype}
         flat = [graph.call_function(aten.scalar_tensor.default, (n,), kind) for n in numbers]
         if value.ndim == 0:
             return flat[0]
@@ -336,9 +336,9 @@ class Tracer:
             raise self.captured(init)
         if _storage(init) in self._written:
             raise _bad_init(name, "it was filled in place")
-        node = self.node_of(init)
+        node: Any = self.node_of(init)
         while node.target in _ZERO_KEEPING:
-            node = node.args[0]  # pyright: ignore[reportAssignmentType]
+            node = node.args[0]
         if node.target in _ZERO_MAKING:
             return
         if node.target in _FULL and _fill_value(node) == 0:
@@ -365,17 +365,16 @@ _ZERO_KEEPING = {
 }  # fmt: skip
 
 
-def _fill_value(node: fx.Node) -> Any:
+def _fill_value(node: Any) -> Any:
     position = _FULL[node.target]
     value = node.args[position] if len(node.args) > position else node.kwargs.get("fill_value")
     return value if isinstance(value, int | float) else math.nan
 
 
-def _words(node: fx.Node) -> str:
+def _words(node: Any) -> str:
     if node.op == "placeholder":
         return node.name
-    name = getattr(node.target, "__name__", str(node.target)).partition(".")[0]
-    return name
+    return getattr(node.target, "__name__", str(node.target)).partition(".")[0]
 
 
 def _bad_init(name: str, reason: str) -> Exception:

@@ -229,7 +229,7 @@ def _verb(change: Change) -> str:
         case Verb.WRITER:
             return f"`{change.name}` writes to its argument: {subject}"
         case Verb.ARGUMENT:
-            return f"{change.name if change.name.startswith('`') or ' ' in change.name else f'`{change.name}`'} is given the right to change it: {subject}"  # noqa: E501
+            return f"{change.name if change.name.startswith('`') or ' ' in change.name else f'`{change.name}`'} is given the right to change it: {subject}"
         case Verb.AUGMENT:
             return f"`{change.name}=` on a tensor works in place: {subject}"
     return subject

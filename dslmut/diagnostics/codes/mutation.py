@@ -230,7 +230,7 @@ class ReboundMut(Code):
 
 
 class SourceUnavailable(Code):
-    """The source of a function cannot be found, or is not what was compiled
+    r"""The source of a function cannot be found, or is not what was compiled
 
     `@fn` reads the text of the function that it decorates, to check and to rewrite it. It never
     skips the check: without the text there is no function.
@@ -243,7 +243,7 @@ class SourceUnavailable(Code):
     from dslmut import fn
 
     namespace = {"fn": fn}
-    exec("@fn\\ndef double(x: float) -> float:\\n    return 2 * x", namespace)  # error: E1109
+    exec("@fn\ndef double(x: float) -> float:\n    return 2 * x", namespace)  # error: E1109
     ```
 
     ## Instead
@@ -256,7 +256,7 @@ class SourceUnavailable(Code):
 
     from dslmut import fn
 
-    text = "@fn\\ndef double(x: float) -> float:\\n    return 2 * x"
+    text = "@fn\ndef double(x: float) -> float:\n    return 2 * x"
     name = "<generated double>"
     linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
     namespace = {"fn": fn}

@@ -7,7 +7,7 @@ from dslmut.diagnostics.exceptions import OptimizerError
 
 
 class NotADefinition(Code):
-    """This function is no optimizer definition
+    """The function is no optimizer definition
 
     `@optimizer` takes a function of one parameter, its gradient and `ctx`. Its hyperparameters
     are keyword-only, so that they are named wherever they are given.
@@ -252,7 +252,7 @@ class BadContext(Code):
 
 
 class ForeignCheckpoint(Code):
-    """This state does not fit the optimizer that loads it
+    """The saved state does not fit the optimizer that loads it
 
     States are loaded by name: an unknown parameter or state, and one of another shape, is an
     error that names it, before anything is loaded.

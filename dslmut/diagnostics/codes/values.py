@@ -58,7 +58,7 @@ class ValueDoesNotFit(Code):
 
 
 class NotDifferentiable(Code):
-    """This cannot be differentiated
+    """The loss cannot be differentiated
 
     `value_and_grad(loss_of, m, ...)` needs a model with at least one parameter that requires
     gradients, and a loss that is one real floating-point number computed from them.
@@ -103,7 +103,7 @@ class NotDifferentiable(Code):
 
 
 class ForeignGradient(Code):
-    """This gradient, or this state, belongs to another model
+    """The gradient or the state belongs to another model
 
     A gradient record and an optimizer state belong to the parameters that they were made for.
 
