@@ -67,7 +67,7 @@ def train_step(
 
 def fit(m: Mlp, opt: OptState[Mlp], x: Tensor, y: Tensor, epochs: int) -> Iterator[Tensor]:
     for _ in range(epochs):
-        for batch in torch.randperm(len(x)).split(32):
+        for batch in torch.split(torch.randperm(len(x)), 32):
             yield train_step(mut(m), mut(opt), x[batch], y[batch])
 
 

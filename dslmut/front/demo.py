@@ -42,7 +42,7 @@ def run(epochs: int | None = None) -> int:
     started, epochs = time.perf_counter(), epochs or EPOCHS
     console = Console(highlight=False)
     x, y, test_x, test_y = digits()
-    steps = epochs * len(torch.arange(len(x)).split(32))
+    steps = epochs * len(torch.split(x, 32))
     torch.manual_seed(0)
     m = Mlp.init(seed=0)
     every = max(1, (steps - 1) // 4)
