@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from dslmut.functions.gradients import value_and_grad as value_and_grad
     from dslmut.functions.models import Model as Model
     from dslmut.functions.models import buffer as buffer
-    from dslmut.functions.models import eval_mode as eval_mode
     from dslmut.functions.models import param as param
+    from dslmut.functions.modes import eval_mode as eval_mode
     from dslmut.optim.binding import OptState as OptState
     from dslmut.optim.binding import update as update
     from dslmut.optim.context import Ctx as Ctx
@@ -49,7 +49,8 @@ _HOMES = {
     "dslmut.functions.decorate": "extern fn",
     "dslmut.functions.fields": "set_field",
     "dslmut.functions.gradients": "Gradient grad value_and_grad",
-    "dslmut.functions.models": "Model buffer eval_mode param",
+    "dslmut.functions.models": "Model buffer param",
+    "dslmut.functions.modes": "eval_mode",
     "dslmut.optim.binding": "OptState update",
     "dslmut.optim.context": "Ctx Curriculum Hyper Stage",
     "dslmut.optim.define": "Configured optimizer",

@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.markdown import marks
+from tests.test_docs import BLOCKS
+
 HERE = Path(__file__).parent / "typing"
 ROOT = HERE.parents[1]
 PYTHON = sys.executable
@@ -50,3 +53,15 @@ def test_good_and_bad_lines(checker: str) -> None:
     assert len(bad) >= 25
     assert {n: lines[n - 1] for n in bad - found["bad.py"]} == {}, f"{checker} misses these"
     assert {n: lines[n - 1] for n in found["bad.py"] - bad} == {}, f"{checker} reports these too"
+
+
+def test_the_blocks_of_the_docs(tmp_path: Path) -> None:
+    """What a user copies from the docs is clean for a type checker too."""
+    for block in BLOCKS:
+        if not marks(block.code):
+            name = f"{block.path.stem}_{block.line}.py".replace("-", "_")
+            (tmp_path / name).write_text(block.code, encoding="utf-8")
+    done = subprocess.run(
+        [PYTHON, *COMMANDS["pyright"], str(tmp_path)], cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stdout

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -12,22 +11,18 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
-from torch.overrides import TorchFunctionMode
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map
 
 from dslmut.diagnostics.codes.optimizers import (
-    ArrayFromTensor,
-    BadState,
-    BranchOnTensor,
     CapturedTensor,
     InPlaceInBody,
     NumberFromTensor,
-    RandomInBody,
 )
 from dslmut.diagnostics.raising import user_span
+from dslmut.optim import zeros
 from dslmut.optim.context import CONSTANTS, Ctx
 from dslmut.optim.scalars import FUNCTIONS, Expression, NeedsNumber, Number, Scalar, evaluate
+from dslmut.optim.watching import Recorder, Watcher
 
 aten = torch.ops.aten
 
@@ -120,7 +115,7 @@ class Tracer:
         """Trace what the block computes."""
         token = _ACTIVE.set(self)
         try:
-            with torch.no_grad(), self.fake, _Recorder(self), _Watcher(self):
+            with torch.no_grad(), self.fake, Recorder(self), Watcher(self):
                 yield
         finally:
             _ACTIVE.reset(token)
@@ -132,7 +127,7 @@ class Tracer:
         with self.fake:
             tensor = torch.empty_strided(shape, stride, dtype=dtype, device=self.subject.device)
         self._bind(tensor, self.recording.graph.placeholder(name))
-        self._protected.add(_storage(tensor))
+        self._protected.add(storage(tensor))
         return tensor
 
     def scalar_tensor(self, scalar: Scalar) -> Tensor:
@@ -143,7 +138,7 @@ class Tracer:
             with self.fake:
                 known = torch.empty((), dtype=torch.float64)
             self._bind(known, self.recording.graph.placeholder(f"scalar_{number}"))
-            self._protected.add(_storage(known))
+            self._protected.add(storage(known))
             self.recording.scalars[scalar.expression] = known
         return known
 
@@ -315,153 +310,34 @@ class Tracer:
         for tensor in tree_flatten(value)[0]:
             if not isinstance(tensor, Tensor):
                 continue
-            if _storage(tensor) in self._protected:
+            if storage(tensor) in self._protected:
                 name = op._schema.name.partition("::")[2]
                 raise InPlaceInBody.raised(
                     user_span(),
                     f"`{name}` writes into the parameter, the gradient or a state",
                     fix=f"compute a new value: `x.{name.rstrip('_')}(...)`",
                 )
-            self._written.add(_storage(tensor))
-
-    # -- zero constants ----------------------------------------------------------------------
+            self._written.add(storage(tensor))
 
     def check_zero(self, name: str, init: Any) -> None:
         """Refuse a state that does not start as a zero constant, by how it was made (E-OPT-003)."""
         if not isinstance(init, Tensor):
-            raise _bad_init(name, f"it is a `{type(init).__name__}`")
+            raise zeros.refused(name, f"it is a `{type(init).__name__}`")
         if not self.knows(init):
             if isinstance(init, FakeTensor):
-                raise _bad_init(name, "it was made by another trace")
+                raise zeros.refused(name, "it was made by another trace")
             raise self.captured(init)
-        if _storage(init) in self._written:
-            raise _bad_init(name, "it was filled in place")
-        node: Any = self.node_of(init)
-        while node.target in _ZERO_KEEPING:
-            node = node.args[0]
-        if node.target in _ZERO_MAKING:
-            return
-        if node.target in _FULL and _fill_value(node) == 0:
-            return
-        raise _bad_init(name, f"it was computed by `{_words(node)}`")
+        if storage(init) in self._written:
+            raise zeros.refused(name, "it was filled in place")
+        computed = zeros.computed_by(self.node_of(init))
+        if computed is not None:
+            raise zeros.refused(name, f"it was computed by `{computed}`")
 
 
-def _storage(tensor: Tensor) -> int:
+def storage(tensor: Tensor) -> int:
+    """Return what tells the storage of a tensor from others."""
     return tensor.untyped_storage()._cdata
 
-
-_ZERO_MAKING = {
-    aten.zeros.default,
-    aten.zeros_like.default,
-    aten.new_zeros.default,
-}
-_FULL = {aten.full.default: 1, aten.full_like.default: 1, aten.new_full.default: 2}
-_ZERO_KEEPING = {
-    aten._to_copy.default, aten.clone.default, aten.view.default, aten._unsafe_view.default,
-    aten.reshape.default, aten.permute.default, aten.transpose.int, aten.t.default,
-    aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.unsqueeze.default,
-    aten.expand.default, aten.contiguous.default, aten.alias.default, aten.detach.default,
-    aten.flatten.using_ints, aten.broadcast_to.default, aten.view_as.default,
-}  # fmt: skip
-
-
-def _fill_value(node: Any) -> Any:
-    position = _FULL[node.target]
-    value = node.args[position] if len(node.args) > position else node.kwargs.get("fill_value")
-    return value if isinstance(value, int | float) else math.nan
-
-
-def _words(node: Any) -> str:
-    if node.op == "placeholder":
-        return node.name
-    return getattr(node.target, "__name__", str(node.target)).partition(".")[0]
-
-
-def _bad_init(name: str, reason: str) -> Exception:
-    return BadState.raised(
-        user_span(),
-        f"the state `{name}` does not start as a zero constant: {reason}",
-        fix="start it with `torch.zeros_like(param)`, and let it hold the difference from another start",
-    )
-
-
-# -- modes ---------------------------------------------------------------------------------------
-
-
-class _Recorder(TorchDispatchMode):
-    """Sees every operation on tensors, after torch has broken it into its basic ones."""
-
-    def __init__(self, tracer: Tracer) -> None:
-        super().__init__()
-        self.tracer = tracer
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        if torch.Tag.nondeterministic_seeded in func.tags:
-            raise RandomInBody.raised(
-                user_span(),
-                f"`{func._schema.name.partition('::')[2]}` draws from the global generator",
-                fix="add the noise to the gradient before the step, with a generator of your own",
-            )
-        self.tracer.check_writes(func, args, kwargs)
-        result = func(*args, **kwargs)
-        self.tracer.record(func, args, kwargs, result)
-        return result
-
-
-class _Watcher(TorchFunctionMode):
-    """Sees every call of torch's functions, before anything is done: what needs values is refused."""
-
-    def __init__(self, tracer: Tracer) -> None:
-        super().__init__()
-        self.tracer = tracer
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        kwargs = kwargs or {}
-        refused = _REFUSED.get(func)
-        if refused is not None:
-            code, message, fix = refused
-            raise code.raised(user_span(), message, fix=fix)
-        flat = tree_flatten((args, kwargs))[0]
-        for value in flat:
-            if isinstance(value, Tensor) and not isinstance(value, FakeTensor):
-                raise self.tracer.captured(value)
-        if any(isinstance(value, Scalar) for value in flat):
-            return self.tracer.torch_call(func, args, kwargs)
-        return func(*args, **kwargs)
-
-
-_BRANCH = (
-    BranchOnTensor,
-    "the truth of a tensor is asked, which has no value yet",
-    "write `torch.where(condition, a, b)`; for a choice by shape use `param.shape` or `param.ndim`",
-)
-_ITEM = (
-    NumberFromTensor,
-    "a number is asked of a tensor, which has no value yet",
-    "compute with the tensor as it is; to look at it, report it: `diagnostic(name, value)`",
-)
-_NUMPY = (
-    ArrayFromTensor,
-    "a tensor is given to NumPy, and has no value yet",
-    "use the function of the same name in `torch`",
-)
-_REFUSED: dict[Any, tuple[Any, str, str]] = {
-    torch.Tensor.__bool__: _BRANCH,
-    torch.Tensor.item: _ITEM,
-    torch.Tensor.tolist: _ITEM,
-    torch.Tensor.__float__: _ITEM,
-    torch.Tensor.__int__: _ITEM,
-    torch.Tensor.__index__: _ITEM,
-    torch.Tensor.__complex__: _ITEM,
-    torch.Tensor.__format__: _ITEM,
-    torch.Tensor.__repr__: _ITEM,
-    torch.Tensor.numpy: _NUMPY,
-    torch.Tensor.__array__: _NUMPY,
-    torch.is_nonzero: _BRANCH,
-    torch.equal: _BRANCH,
-    torch.allclose: _BRANCH,
-}
 
 _SCALAR_NAMES = {
     "true_divide": "div", "divide": "div", "subtract": "sub", "multiply": "mul", "absolute": "abs",

@@ -126,7 +126,7 @@ class RankDiffers(Code):
 
     @fn
     def restart(m: Mut[nn.Linear]) -> None:
-        m.bias = torch.zeros(1, 2)  # error: E0403
+        m.weight = torch.zeros(3)  # error: E0403
 
 
     layer = nn.Linear(3, 2)
@@ -144,7 +144,7 @@ class RankDiffers(Code):
 
     @fn
     def restart(m: Mut[nn.Linear]) -> None:
-        m.bias = torch.zeros(1, 2).squeeze(0)
+        m.weight = torch.zeros(3).expand(2, 3)
 
 
     layer = nn.Linear(3, 2)
@@ -152,7 +152,7 @@ class RankDiffers(Code):
     ```
 
     A Python number may be assigned to a field without dimensions only; write
-    `torch.full_like(m.bias, 0.5)` to fill a field.
+    `torch.full_like(m.weight, 0.5)` to fill a field.
     """
 
     code = "E0403"
@@ -236,7 +236,7 @@ class KindDiffers(Code):
 
     @fn
     def restart(m: Mut[nn.Linear]) -> None:
-        m.bias = torch.zeros(2, dtype=torch.float64)  # error: E0502
+        m.weight = torch.zeros(2, 3, dtype=torch.float64)  # error: E0502
 
 
     layer = nn.Linear(3, 2)
@@ -256,7 +256,7 @@ class KindDiffers(Code):
 
     @fn
     def restart(m: Mut[nn.Linear]) -> None:
-        m.bias = torch.zeros(2, dtype=torch.float64).to(m.bias.dtype)
+        m.weight = torch.zeros(2, 3, dtype=torch.float64).to(m.weight.dtype)
 
 
     layer = nn.Linear(3, 2)

@@ -217,7 +217,6 @@ class ReboundMut(Code):
     def restart(m: Mut[nn.Linear]) -> None:
         fresh = nn.Linear(3, 2)
         m.weight = fresh.weight
-        m.bias = fresh.bias
 
 
     layer = nn.Linear(3, 2)
@@ -253,13 +252,15 @@ class SourceUnavailable(Code):
 
     ```python
     import linecache
+    from typing import Any
 
     from dslmut import fn
 
     text = "@fn\ndef double(x: float) -> float:\n    return 2 * x"
     name = "<generated double>"
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)
-    namespace = {"fn": fn}
+    lines: Any = text.splitlines(keepends=True)
+    linecache.cache[name] = (len(text), None, lines, name)
+    namespace: dict[str, Any] = {"fn": fn}
     exec(compile(text, name, "exec"), namespace)
     assert namespace["double"](2.0) == 4.0
     ```

@@ -17,11 +17,11 @@ class NotADefinition(Code):
     ```python
     from torch import Tensor
 
-    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+    from dslmut import Ctx, Update, optimizer, optimizer_update
 
 
     @optimizer
-    def descent(param: Tensor, grad: Tensor, lr: Hyper = 0.1) -> Update:  # error: E-OPT-001
+    def descent(param: Tensor, grad: Tensor, lr: float = 0.1) -> Update:  # error: E-OPT-001
         return optimizer_update(param - lr * grad)
     ```
 
@@ -30,11 +30,11 @@ class NotADefinition(Code):
     ```python
     from torch import Tensor
 
-    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+    from dslmut import Ctx, Update, optimizer, optimizer_update
 
 
     @optimizer
-    def descent(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+    def descent(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1) -> Update:
         return optimizer_update(param - lr * grad)
     ```
     """
@@ -92,11 +92,11 @@ class BadState(Code):
     import torch
     from torch import Tensor, nn
 
-    from dslmut import Ctx, Hyper, Update, defstate, optimizer, optimizer_update
+    from dslmut import Ctx, Update, defstate, optimizer, optimizer_update
 
 
     @optimizer
-    def averaged(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+    def averaged(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1) -> Update:
         mean = defstate("mean", grad * 0)  # error: E-OPT-003
         mean = 0.9 * mean + 0.1 * grad
         return optimizer_update(param - lr * mean, mean=mean)
@@ -111,11 +111,11 @@ class BadState(Code):
     import torch
     from torch import Tensor, nn
 
-    from dslmut import Ctx, Hyper, Update, defstate, optimizer, optimizer_update
+    from dslmut import Ctx, Update, defstate, optimizer, optimizer_update
 
 
     @optimizer
-    def averaged(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+    def averaged(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1) -> Update:
         mean = defstate("mean", torch.zeros_like(param))
         mean = 0.9 * mean + 0.1 * grad
         return optimizer_update(param - lr * mean, mean=mean)
@@ -144,11 +144,11 @@ class BadResult(Code):
     import torch
     from torch import Tensor, nn
 
-    from dslmut import Ctx, Hyper, Update, defstate, optimizer, optimizer_update
+    from dslmut import Ctx, Update, defstate, optimizer, optimizer_update
 
 
     @optimizer
-    def momentum(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+    def momentum(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1) -> Update:
         velocity = defstate("velocity", torch.zeros_like(param))
         v = 0.9 * velocity + grad
         return optimizer_update(param - lr * v)  # error: E-OPT-004
@@ -163,11 +163,11 @@ class BadResult(Code):
     import torch
     from torch import Tensor, nn
 
-    from dslmut import Ctx, Hyper, Update, defstate, optimizer, optimizer_update
+    from dslmut import Ctx, Update, defstate, optimizer, optimizer_update
 
 
     @optimizer
-    def momentum(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+    def momentum(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1) -> Update:
         velocity = defstate("velocity", torch.zeros_like(param))
         v = 0.9 * velocity + grad
         return optimizer_update(param - lr * v, velocity=v)
@@ -340,11 +340,11 @@ class InPlaceInBody(Code):
     ```python
     from torch import Tensor, nn
 
-    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+    from dslmut import Ctx, Update, optimizer, optimizer_update
 
 
     @optimizer
-    def descent(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+    def descent(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1) -> Update:
         param.sub_(lr * grad)  # error: E-OPT-020
         return optimizer_update(param)
 
@@ -357,11 +357,11 @@ class InPlaceInBody(Code):
     ```python
     from torch import Tensor, nn
 
-    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+    from dslmut import Ctx, Update, optimizer, optimizer_update
 
 
     @optimizer
-    def descent(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+    def descent(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1) -> Update:
         return optimizer_update(param - lr * grad)
 
 
@@ -385,11 +385,11 @@ class BranchOnTensor(Code):
     ```python
     from torch import Tensor, nn
 
-    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+    from dslmut import Ctx, Update, optimizer, optimizer_update
 
 
     @optimizer
-    def clipped(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+    def clipped(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1) -> Update:
         if grad.norm() > 1:  # error: E-OPT-021
             grad = grad / grad.norm()
         return optimizer_update(param - lr * grad)
@@ -404,11 +404,11 @@ class BranchOnTensor(Code):
     import torch
     from torch import Tensor, nn
 
-    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+    from dslmut import Ctx, Update, optimizer, optimizer_update
 
 
     @optimizer
-    def clipped(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+    def clipped(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1) -> Update:
         norm = grad.norm()
         grad = torch.where(norm > 1, grad / norm, grad)
         return optimizer_update(param - lr * grad)
@@ -435,11 +435,11 @@ class NumberFromTensor(Code):
     ```python
     from torch import Tensor, nn
 
-    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+    from dslmut import Ctx, Update, optimizer, optimizer_update
 
 
     @optimizer
-    def scaled(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+    def scaled(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1) -> Update:
         size = grad.abs().max().item()  # error: E-OPT-022
         return optimizer_update(param - lr * grad / size)
 
@@ -452,11 +452,11 @@ class NumberFromTensor(Code):
     ```python
     from torch import Tensor, nn
 
-    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+    from dslmut import Ctx, Update, optimizer, optimizer_update
 
 
     @optimizer
-    def scaled(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+    def scaled(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1) -> Update:
         size = grad.abs().max()
         return optimizer_update(param - lr * grad / size)
 
@@ -479,11 +479,11 @@ class ArrayFromTensor(Code):
     import numpy as np
     from torch import Tensor, nn
 
-    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+    from dslmut import Ctx, Update, optimizer, optimizer_update
 
 
     @optimizer
-    def signed(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+    def signed(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1) -> Update:
         return optimizer_update(param - lr * np.sign(grad))  # error: E-OPT-023
 
 
@@ -496,11 +496,11 @@ class ArrayFromTensor(Code):
     import torch
     from torch import Tensor, nn
 
-    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+    from dslmut import Ctx, Update, optimizer, optimizer_update
 
 
     @optimizer
-    def signed(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+    def signed(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1) -> Update:
         return optimizer_update(param - lr * torch.sign(grad))
 
 
@@ -524,11 +524,11 @@ class RandomInBody(Code):
     import torch
     from torch import Tensor, nn
 
-    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+    from dslmut import Ctx, Update, optimizer, optimizer_update
 
 
     @optimizer
-    def noisy(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+    def noisy(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1) -> Update:
         noise = torch.randn_like(param)  # error: E-OPT-024
         return optimizer_update(param - lr * (grad + noise))
 
@@ -551,7 +551,8 @@ class RandomInBody(Code):
     model(torch.ones(1, 3)).sum().backward()
     generator = torch.Generator().manual_seed(0)
     for p in model.parameters():
-        p.grad += torch.randn(p.shape, generator=generator)
+        if p.grad is not None:
+            p.grad += torch.randn(p.shape, generator=generator)
     opt.step()
     ```
     """
@@ -573,13 +574,13 @@ class CapturedTensor(Code):
     import torch
     from torch import Tensor, nn
 
-    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+    from dslmut import Ctx, Update, optimizer, optimizer_update
 
     scale = torch.tensor(0.5)
 
 
     @optimizer
-    def scaled(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+    def scaled(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1) -> Update:
         return optimizer_update(param - lr * scale * grad)  # error: E-OPT-025
 
 
@@ -593,12 +594,12 @@ class CapturedTensor(Code):
     ```python
     from torch import Tensor, nn
 
-    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+    from dslmut import Ctx, Update, optimizer, optimizer_update
 
 
     @optimizer
     def scaled(
-        param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1, scale: Hyper = 0.5
+        param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1, scale: float = 0.5
     ) -> Update:
         return optimizer_update(param - lr * scale * grad)
 
@@ -625,11 +626,11 @@ class ChangingTrace(Code):
 
     from torch import Tensor, nn
 
-    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+    from dslmut import Ctx, Update, optimizer, optimizer_update
 
 
     @optimizer
-    def lucky(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:  # error: E-OPT-026
+    def lucky(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1) -> Update:  # error: E-OPT-026
         return optimizer_update(param - lr * random.random() * grad)
 
 
@@ -643,11 +644,11 @@ class ChangingTrace(Code):
     ```python
     from torch import Tensor, nn
 
-    from dslmut import Ctx, Hyper, Update, optimizer, optimizer_update
+    from dslmut import Ctx, Update, optimizer, optimizer_update
 
 
     @optimizer
-    def decaying(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+    def decaying(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1) -> Update:
         return optimizer_update(param - lr / ctx.updates * grad)
 
 
@@ -671,11 +672,11 @@ class MetricInBody(Code):
     ```python
     from torch import Tensor, nn
 
-    from dslmut import Ctx, Hyper, Update, metric, optimizer, optimizer_update
+    from dslmut import Ctx, Update, metric, optimizer, optimizer_update
 
 
     @optimizer
-    def descent(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+    def descent(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1) -> Update:
         metric("gradient", grad.norm())  # error: E-CONTRACT-011
         return optimizer_update(param - lr * grad)
     ```
@@ -685,11 +686,11 @@ class MetricInBody(Code):
     ```python
     from torch import Tensor, nn
 
-    from dslmut import Ctx, Hyper, Update, diagnostic, optimizer, optimizer_update
+    from dslmut import Ctx, Update, diagnostic, optimizer, optimizer_update
 
 
     @optimizer
-    def descent(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+    def descent(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1) -> Update:
         diagnostic("gradient", grad.norm())
         return optimizer_update(param - lr * grad)
 

@@ -1,0 +1,63 @@
+"""Zero constants: recognised by how a tensor was made, not by what it holds."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from dslmut.diagnostics.codes.optimizers import (
+    BadState,
+)
+from dslmut.diagnostics.raising import user_span
+
+aten = torch.ops.aten
+
+_ZERO_MAKING = {
+    aten.zeros.default,
+    aten.zeros_like.default,
+    aten.new_zeros.default,
+}
+
+
+_FULL = {aten.full.default: 1, aten.full_like.default: 1, aten.new_full.default: 2}
+
+
+_ZERO_KEEPING = {
+    aten._to_copy.default, aten.clone.default, aten.view.default, aten._unsafe_view.default,
+    aten.reshape.default, aten.permute.default, aten.transpose.int, aten.t.default,
+    aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.unsqueeze.default,
+    aten.expand.default, aten.contiguous.default, aten.alias.default, aten.detach.default,
+    aten.flatten.using_ints, aten.broadcast_to.default, aten.view_as.default,
+}  # fmt: skip
+
+
+def _fill_value(node: Any) -> Any:
+    position = _FULL[node.target]
+    value = node.args[position] if len(node.args) > position else node.kwargs.get("fill_value")
+    return value if isinstance(value, int | float) else math.nan
+
+
+def _words(node: Any) -> str:
+    if node.op == "placeholder":
+        return node.name
+    return getattr(node.target, "__name__", str(node.target)).partition(".")[0]
+
+
+def refused(name: str, reason: str) -> Exception:
+    """Return the error for a state with another start (E-OPT-003)."""
+    return BadState.raised(
+        user_span(),
+        f"the state `{name}` does not start as a zero constant: {reason}",
+        fix="start it with `torch.zeros_like(param)`, and let it hold the difference from another start",
+    )
+
+
+def computed_by(node: Any) -> str | None:
+    """Return the operation that keeps a node from being a zero constant, or None if it is one."""
+    while node.target in _ZERO_KEEPING:
+        node = node.args[0]
+    if node.target in _ZERO_MAKING or (node.target in _FULL and _fill_value(node) == 0):
+        return None
+    return _words(node)
