@@ -11,6 +11,7 @@ from dslmut.checking.calls import call
 from dslmut.checking.entities import Kind
 from dslmut.checking.origins import (
     NOTHING,
+    PLAIN_VALUE,
     Bound,
     Read,
     Value,
@@ -20,10 +21,8 @@ from dslmut.checking.origins import (
     meet,
     part,
 )
-from dslmut.checking.statements import store
+from dslmut.checking.targets import store
 from dslmut.checking.walk import Walk, is_tensor
-
-PLAIN = Value(en.PLAIN)
 
 
 def name(walk: Walk, node: ast.Name) -> Value:
@@ -63,7 +62,7 @@ def _read(node: ast.expr, value: Value) -> Value:
 def tensor_attribute(owner: Value, attr: str) -> Value:
     """An attribute of a tensor: a number, a view, or a method."""
     if attr in kn.TENSOR_NUMBERS:
-        return PLAIN
+        return PLAIN_VALUE
     if attr in kn.VIEWS:
         return view(owner)
     return Value(en.CALLABLE, entity=Bound(owner, attr))
@@ -104,7 +103,7 @@ def operated(walk: Walk, node: ast.AST, *operands: Value) -> Value:
     if any(is_tensor(o) or (o.type.kind is Kind.PART and o.inside_model) for o in operands):
         return fresh_tensor(walk.fresh(node, Kind.TENSOR))
     if all(o.type.kind is Kind.PLAIN for o in operands):
-        return PLAIN
+        return PLAIN_VALUE
     kinds = {o.type.kind for o in operands}
     if Kind.CONTAINER in kinds:
         return holding([part(o, "[]") for o in operands], walk.fresh(node))
@@ -114,7 +113,7 @@ def operated(walk: Walk, node: ast.AST, *operands: Value) -> Value:
 def unary(walk: Walk, node: ast.UnaryOp) -> Value:
     """``-a``, ``not a``."""
     operand = walk.evaluate(node.operand)
-    return PLAIN if isinstance(node.op, ast.Not) else operated(walk, node, operand)
+    return PLAIN_VALUE if isinstance(node.op, ast.Not) else operated(walk, node, operand)
 
 
 def boolean(walk: Walk, node: ast.BoolOp) -> Value:
@@ -146,7 +145,7 @@ def compare(walk: Walk, node: ast.Compare) -> Value:
     about_none = any(isinstance(o, ast.Constant) and o.value is None for o in operands)
     read = walk.handle if identity and not about_none else walk.evaluate
     values = [read(o) for o in operands]
-    return PLAIN if identity else operated(walk, node, *values)
+    return PLAIN_VALUE if identity else operated(walk, node, *values)
 
 
 def walrus(walk: Walk, node: ast.NamedExpr) -> Value:
@@ -235,26 +234,26 @@ def formatted(walk: Walk, node: ast.JoinedStr) -> Value:
     """``f"{a}"``."""
     for child in node.values:
         walk.evaluate(child)
-    return PLAIN
+    return PLAIN_VALUE
 
 
 def formatted_value(walk: Walk, node: ast.FormattedValue) -> Value:
     """The braces of an f-string."""
     walk.evaluate(node.value)
     walk.evaluate(node.format_spec)
-    return PLAIN
+    return PLAIN_VALUE
 
 
 def slice_(walk: Walk, node: ast.Slice) -> Value:
     """``a:b:c`` in a subscript."""
     for bound in (node.lower, node.upper, node.step):
         walk.evaluate(bound)
-    return PLAIN
+    return PLAIN_VALUE
 
 
 def constant(walk: Walk, node: ast.Constant) -> Value:
     """A number, a string, None."""
-    return PLAIN
+    return PLAIN_VALUE
 
 
 EXPRESSIONS: dict[type[ast.AST], Callable[..., Value]] = {

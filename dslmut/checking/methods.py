@@ -5,18 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
-from dslmut.checking import calls
 from dslmut.checking import entities as en
 from dslmut.checking import knowledge as kn
+from dslmut.checking.arguments import Given, mark, mark_unknown, meet_parameters
 from dslmut.checking.entities import Function, Kind, Role, Type
 from dslmut.checking.facts import Argument, Verb
-from dslmut.checking.origins import Origin, Value, fresh_tensor, holding, join, part
+from dslmut.checking.origins import PLAIN_VALUE, Origin, Value, fresh_tensor, holding, join, part
+from dslmut.checking.results import construct, result, unknown_result
 from dslmut.checking.walk import Walk, is_tensor
-
-if TYPE_CHECKING:
-    from dslmut.checking.calls import Given
 
 
 def call_method(
@@ -32,11 +29,11 @@ def call_method(
         walk.facts.in_place.add(id(node))
     walk.change(node, receiver.subject, touched, Verb.METHOD, name)
     if receiver.marked and not touched:
-        calls.mark(walk, receiver, f"`{name}`")
+        mark(walk, receiver, f"`{name}`")
     if method is not None:
-        calls.meet_parameters(walk, method, given)
+        meet_parameters(walk, method, given)
     else:
-        calls.mark_unknown(walk, given)
+        mark_unknown(walk, given)
     if value.type.kind is Kind.STATE and name == "step":
         age_models(walk, node, receiver)
     if is_container(value) and name in kn.CONTAINER_ADDERS:
@@ -57,10 +54,10 @@ def own_method(
             )
         )  # fmt: skip
     elif receiver.marked or method.marks_receiver:
-        calls.mark(walk, receiver, method.name)
+        mark(walk, receiver, method.name)
     rest = method.parameters[1:] if method.parameters and method.method else method.parameters
-    calls.meet_parameters(walk, bound(method, rest), given)
-    return calls.result(walk, node, method, given, receiver.value)
+    meet_parameters(walk, bound(method, rest), given)
+    return result(walk, node, method, given, receiver.value)
 
 
 def bound(method: Function, rest: tuple[en.Parameter, ...] | None) -> Function:
@@ -140,7 +137,7 @@ def method_result(walk: Walk, node: ast.Call, name: str, value: Value, given: li
     if is_tensor(value):
         return _tensor_method(walk, node, name, value)
     if kind is Kind.STATE and name == "bind":
-        return calls.construct(walk, node, en.Class("OptState", Kind.STATE), given)
+        return construct(walk, node, en.Class("OptState", Kind.STATE), given)
     if kind is Kind.MODEL or (kind is Kind.PART and name in kn.MODULE_PARTS):
         if name in kn.MODULE_ITSELF:
             return value
@@ -158,19 +155,19 @@ def method_result(walk: Walk, node: ast.Call, name: str, value: Value, given: li
         )
     if kind in (Kind.CONTAINER, Kind.UNKNOWN, Kind.OBJECT):
         if name == "items" and kind is Kind.CONTAINER:
-            return holding([holding([calls.PLAIN, part(value, "[]")], fresh, True)], fresh)
+            return holding([holding([PLAIN_VALUE, part(value, "[]")], fresh, True)], fresh)
         if name in kn.CONTAINER_VIEWS:
             return holding([part(value, "[]")], fresh)
         if name in kn.CONTAINER_GETTERS and kind is Kind.CONTAINER:
             return join(part(value, "[]"), given[1].value) if len(given) > 1 else part(value, "[]")
-    return calls.unknown_result(walk, node, given)
+    return unknown_result(walk, node, given)
 
 
 def _tensor_method(walk: Walk, node: ast.Call, name: str, value: Value) -> Value:
     if kn.in_place(name):
         return value
     if name in kn.PLAIN_METHODS or name in kn.TENSOR_NUMBERS:
-        return calls.PLAIN
+        return PLAIN_VALUE
     if name in kn.VIEWS:
         return Value(value.type, value.origins, value.holds, reads=value.reads, view=True)
     if name in kn.VIEW_LISTS:
@@ -188,5 +185,5 @@ def _module_parts(name: str, value: Value, fresh: Origin) -> Value:
     if name.startswith("get_"):
         return inner
     if name in kn.NAMED_PARTS:
-        inner = holding([calls.PLAIN, inner], fresh, positions=True)
+        inner = holding([PLAIN_VALUE, inner], fresh, positions=True)
     return holding([inner], fresh)

@@ -11,6 +11,7 @@ from dslmut.checking.entities import (
     FIELD,
     MARKABLE,
     PART,
+    PLAIN,
     TENSOR,
     UNKNOWN,
     Entity,
@@ -137,6 +138,7 @@ class Value:
 
 
 NOTHING = Value()
+PLAIN_VALUE = Value(PLAIN)
 FUNCTION = Value(CALLABLE)
 
 

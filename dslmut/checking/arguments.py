@@ -1,0 +1,154 @@
+"""The arguments of a call: their markers, and the parameters that they meet."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from dslmut.checking import entities as en
+from dslmut.checking.entities import Function, Parameter, Passing, Role
+from dslmut.checking.facts import Argument, Misplaced, Place, Verb
+from dslmut.checking.origins import (
+    Value,
+)
+from dslmut.checking.walk import Walk
+
+
+@dataclass(frozen=True)
+class Given:
+    """One argument of a call.
+
+    Args:
+        node: Its expression, the marker included.
+        subject: The expression without the marker.
+        value: What it may be.
+        marked: Whether it is ``mut(...)``.
+        keyword: Its name, for a keyword argument.
+        star: Whether it stands for any number of arguments.
+    """
+
+    node: ast.expr
+    subject: ast.expr
+    value: Value
+    marked: bool = False
+    keyword: str | None = None
+    star: bool = False
+
+
+def is_marker(walk: Walk, node: ast.expr) -> bool:
+    """Say whether an expression is a call of ``mut``, under whatever name."""
+    if not isinstance(node, ast.Call):
+        return False
+    match node.func:
+        case ast.Name(id=name):
+            entity = walk.lookup(name).entity
+        case ast.Attribute(value=ast.Name(id=owner), attr=attr):
+            module = walk.lookup(owner).entity
+            if not isinstance(module, en.Module):
+                return False
+            entity = walk.resolver.member(module, attr)
+        case _:
+            return False
+    return entity == en.Word("mut")
+
+
+def unmarked(walk: Walk, node: ast.expr) -> tuple[bool, ast.expr]:
+    """Take the marker off an argument or receiver, and say whether there was one."""
+    if not is_marker(walk, node):
+        return False, node
+    assert isinstance(node, ast.Call)
+    walk.facts.markers.add(id(node))
+    if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
+        walk.facts.record(Misplaced(node, Place.ARITY))
+        return False, node.args[0] if node.args else ast.copy_location(ast.Constant(None), node)
+    inner = node.args[0]
+    if not isinstance(inner, ast.Name):
+        walk.facts.record(Misplaced(node, Place.EXPRESSION))
+        return True, unmarked(walk, inner)[1]
+    return True, inner
+
+
+def arguments(walk: Walk, node: ast.Call) -> list[Given]:
+    """Evaluate the arguments of a call, in order."""
+    given = [_argument(walk, a, None) for a in node.args]
+    return given + [_argument(walk, k.value, k.arg, star=k.arg is None) for k in node.keywords]
+
+
+def _argument(walk: Walk, node: ast.expr, keyword: str | None, star: bool = False) -> Given:
+    if isinstance(node, ast.Starred):
+        return Given(node, node.value, walk.evaluate(node), star=True)
+    marked, subject = unmarked(walk, node)
+    value = walk.handle(subject) if marked else walk.evaluate(subject)
+    return Given(node, subject, value, marked, keyword, star)
+
+
+def matched(
+    parameters: Iterable[Parameter], given: Iterable[Given]
+) -> Iterator[tuple[Given, Parameter | None]]:
+    """Pair the arguments of a call with the parameters of a function.
+
+    What stands behind a star has no known parameter.
+    """
+    parameters = tuple(parameters)
+    positional = [p for p in parameters if p.passing in (Passing.POSITIONAL, Passing.EITHER)]
+    rest = next((p for p in parameters if p.passing is Passing.STAR), None)
+    named = {p.name: p for p in parameters if p.passing in (Passing.EITHER, Passing.KEYWORD)}
+    others = next((p for p in parameters if p.passing is Passing.DOUBLE_STAR), None)
+    position: int | None = 0
+    for argument in given:
+        if argument.keyword is not None:
+            yield argument, named.get(argument.keyword, others)
+        elif argument.star or position is None:
+            position = None
+            yield argument, None
+        else:
+            yield argument, positional[position] if position < len(positional) else rest
+            position += 1
+
+
+def meet_parameters(walk: Walk, function: Function, given: list[Given]) -> None:
+    """Compare each argument's marker with its parameter."""
+    parameters = function.parameters
+    for argument, parameter in matched(parameters or (), given):
+        expected = parameter is not None and parameter.mut
+        if argument.marked and accepts_mark(walk, function, expected, parameters is None):
+            mark(walk, argument, function.name)
+        elif argument.marked or (expected and not is_none(argument)):
+            walk.facts.record(
+                Argument(
+                    argument.node,
+                    argument.marked,
+                    function,
+                    parameter,
+                    function.name,
+                    argument.value,
+                )
+            )
+
+
+def accepts_mark(walk: Walk, function: Function, expected: bool, unknown: bool) -> bool:
+    """Say whether a marked argument means something to a function."""
+    if expected:
+        return True
+    if function.role is Role.PLAIN:
+        # A plain function may change anything; but only @fn hands it the object, not the token.
+        return walk.restricted
+    return function.role is Role.FN and unknown
+
+
+def is_none(argument: Given) -> bool:
+    """Say whether an argument is left out by ``None``."""
+    return isinstance(argument.subject, ast.Constant) and argument.subject.value is None
+
+
+def mark(walk: Walk, argument: Given, target: str) -> None:
+    """Record that a marked argument is changed by the call."""
+    walk.change(argument.node, argument.subject, argument.value.origins, Verb.ARGUMENT, target)
+
+
+def mark_unknown(walk: Walk, given: Iterable[Given]) -> None:
+    """Record the markers of a call of we don't know what."""
+    for argument in given:
+        if argument.marked:
+            mark(walk, argument, "this call")

@@ -1,0 +1,350 @@
+"""Run-time objects as entities: what a function, a class or an annotation that exists declares."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import functools
+import inspect
+import linecache
+import sys
+import types
+import typing
+from collections.abc import Mapping
+from typing import Any
+
+from dslmut.checking import definitions, wellknown
+from dslmut.checking import entities as en
+from dslmut.checking.entities import (
+    Alias,
+    Annotation,
+    Class,
+    Entity,
+    Function,
+    Instance,
+    Kind,
+    Module,
+    Parameter,
+    Passing,
+    Role,
+    Type,
+    Word,
+)
+from dslmut.checking.resolve import read_annotation
+from dslmut.checking.source import parse
+from dslmut.checking.static import member_of_class
+from dslmut.vocabulary import MUT, Mut
+
+_MISSING = object()
+
+
+def entity_from(found: object, name: str, module: str = "") -> Entity | None:
+    """Return what an object is to the checker.
+
+    Args:
+        found: The object.
+        name: The name it was found under.
+        module: The dotted name of the module it was found in.
+    """
+    if found is MUT:
+        return Word("MUT")
+    if isinstance(found, types.ModuleType):
+        return Module(found.__name__, found)
+    spec = getattr(found, "__dslmut__", None)
+    if spec is not None and not isinstance(found, type):
+        return _from_spec(spec, found)
+    if isinstance(found, type):
+        return class_from_object(found)
+    if isinstance(found, types.FunctionType | types.BuiltinFunctionType | types.MethodType):
+        return _function(found, name, module)
+    if isinstance(
+        found,
+        types.BuiltinMethodType
+        | types.MethodWrapperType
+        | types.WrapperDescriptorType
+        | types.MethodDescriptorType,
+    ):
+        return Function(name, Role.BUILTIN, qualified=f"{module}.{name}" if module else "")
+    if typing.get_origin(found) is not None or isinstance(found, types.UnionType):
+        return _alias(found)
+    return Instance(type_of_object(found))
+
+
+def _from_spec(spec: Any, found: object) -> Entity | None:
+    if isinstance(spec, Function | Word | Class):
+        return spec
+    return getattr(spec, "entity", None)
+
+
+def _alias(found: object) -> Entity | None:
+    if found == Mut:
+        return Word("Mut")
+    return Alias(annotation_from_object(found))
+
+
+def annotation_from_object(found: object) -> Annotation:
+    """Read an annotation that exists as an object: ``Mut[Mlp]`` under a name of its own."""
+    if found is None or found is type(None):
+        return Annotation(en.PLAIN, optional=True)
+    origin, arguments = typing.get_origin(found), typing.get_args(found)
+    if origin is typing.Annotated:
+        inner = annotation_from_object(arguments[0])
+        mut = any(a is MUT for a in found.__metadata__)  # pyright: ignore[reportAttributeAccessIssue]
+        return Annotation(inner.type, mut or inner.mut, inner.misplaced or (mut and inner.mut))
+    if origin in (typing.Union, types.UnionType):
+        parts = [annotation_from_object(a) for a in arguments]
+        joined = functools.reduce(en.join_types, (p.type for p in parts))
+        rest = [p for p in parts if not p.mut and p.type != en.PLAIN]
+        mut = any(p.mut for p in parts)
+        misplaced = any(p.misplaced for p in parts) or bool(mut and rest)
+        return Annotation(joined, mut, misplaced, any(p.optional for p in parts))
+    if isinstance(origin, type):
+        cls = class_from_object(origin)
+        misplaced = any(a.mut or a.misplaced for a in map(annotation_from_object, arguments))
+        if isinstance(cls, Class) and cls.kind is not Kind.OBJECT:
+            return Annotation(cls.type)
+        return Annotation(en.container(en.UNKNOWN), misplaced=misplaced)
+    if isinstance(found, type):
+        entity = class_from_object(found)
+        if isinstance(entity, Class):
+            return Annotation(en.PLAIN if found in _PLAIN else entity.type)
+    return Annotation()
+
+
+_PLAIN = frozenset({int, float, bool, str, bytes, complex, type(None)})
+
+
+def _function(found: Any, name: str, module: str) -> Entity | None:
+    home = str(getattr(found, "__module__", None) or module or "")
+    bare = getattr(found, "__name__", name)
+    known = wellknown.well_known(f"{home}.{bare}")
+    if known is not None:
+        return known
+    if home.partition(".")[0] == "torch" or module.partition(".")[0] == "torch":
+        dotted = f"{module or home}.{bare}"
+        return wellknown.torch_function(dotted, isinstance(found, types.FunctionType))
+    if not isinstance(found, types.FunctionType):
+        return Function(bare, Role.BUILTIN, qualified=f"{home}.{bare}")
+    return function_from_object(found)
+
+
+def function_from_object(found: types.FunctionType, method: bool = False) -> Function:
+    """Return a plain function as its code and its annotations declare it."""
+    code = found.__code__
+    count = code.co_argcount + code.co_kwonlyargcount
+    names = code.co_varnames[:count]
+
+    def parameter(position: int, name: str) -> Parameter:
+        keyword = position >= code.co_argcount
+        passing = Passing.KEYWORD if keyword else Passing.EITHER
+        if position < code.co_posonlyargcount:
+            passing = Passing.POSITIONAL
+        annotation = found.__annotations__.get(name)
+        return Parameter(name, passing, _annotation(annotation, found), annotation is not None)
+
+    result = found.__annotations__.get("return", _MISSING)
+    return Function(
+        name=found.__qualname__.replace("<locals>.", ""),
+        role=Role.PLAIN,
+        parameters=tuple(parameter(i, n) for i, n in enumerate(names)),
+        result=_annotation(None if result is _MISSING else result, found).type,
+        result_known=result is not _MISSING,
+        qualified=f"{found.__module__}.{found.__qualname__}",
+        method=method,
+    )
+
+
+def _annotation(found: object, function: types.FunctionType) -> Annotation:
+    if not isinstance(found, str):
+        return annotation_from_object(found)
+    try:
+        node = ast.parse(found, mode="eval").body
+    except SyntaxError:
+        return Annotation()
+    return read_annotation(node, _NamesOf(function.__globals__))
+
+
+class _NamesOf:
+    """Resolves the names in an annotation of an object that exists."""
+
+    def __init__(self, names: Mapping[str, object]) -> None:
+        self._names = names
+
+    def name(self, name: str) -> Entity | None:
+        found = self._names.get(name, getattr(builtins, name, _MISSING))
+        return None if found is _MISSING else entity_from(found, name)
+
+    def member(self, owner: Module | Class, name: str) -> Entity | None:
+        if isinstance(owner, Class):
+            return member_of_class(owner, name)
+        found = inspect.getattr_static(owner.handle, name, _MISSING)
+        return None if found is _MISSING else entity_from(found, name, owner.name)
+
+    def imported(self, module: str, name: str | None, level: int) -> Entity | None:
+        return None
+
+    def own_class(self) -> Class | None:
+        return None
+
+    def super_class(self) -> Class | None:
+        return None
+
+
+def class_from_object(found: type) -> Entity | None:
+    """Return a class as the checker sees it, or a word of the language that is one."""
+    if hasattr(found, "dim_str") and found.__module__.startswith("jaxtyping"):
+        return Class(found.__name__, Kind.TENSOR, key=found.__name__)
+    known = wellknown.well_known(f"{found.__module__}.{found.__qualname__}")
+    if known is not None:
+        return known
+    kind, base = _kind_of(found)
+    key = f"{found.__module__}.{found.__qualname__}"
+    return Class(found.__name__, kind, key=(key, id(found)), members=ObjectMembers(found, base))
+
+
+def _kind_of(found: type) -> tuple[Kind, Class | None]:
+    for base in found.__mro__:
+        known = wellknown.well_known(f"{base.__module__}.{base.__qualname__}")
+        if isinstance(known, Class) and known.kind is not Kind.OBJECT:
+            return known.kind, known
+    return Kind.OBJECT, None
+
+
+def type_of_object(found: object) -> Type:
+    """Return the type of an object."""
+    if found is None or isinstance(found, int | float | bool | str | bytes | complex):
+        return en.PLAIN
+    if isinstance(found, list | tuple | dict | set | frozenset):
+        return en.container()
+    entity = class_from_object(type(found))
+    return entity.type if isinstance(entity, Class) else en.OBJECT
+
+
+class ObjectMembers:
+    """What instances of a class have, as the class object and the text of it say."""
+
+    def __init__(self, cls: type, base: Class | None) -> None:
+        self._cls, self._base = cls, base
+
+    def field(self, name: str) -> Type | None:
+        """Return the type of a declared field, or of one that a method sets by its source."""
+        for cls in self._own():
+            annotation = inspect.get_annotations(cls).get(name)
+            if annotation is not None:
+                return self._declared(annotation, cls)
+        for cls in self._own():
+            found = _text_members(cls)
+            type_ = found._own_fields.get(name) if found is not None else None
+            if type_ is not None:
+                return type_
+        return None
+
+    def method(self, name: str) -> Function | None:
+        """Return a method that is written in Python, from outside of torch."""
+        for cls in self._own():
+            found = cls.__dict__.get(name)
+            static = isinstance(found, staticmethod)
+            bound = isinstance(found, classmethod)
+            found = found.__func__ if isinstance(found, staticmethod | classmethod) else found
+            if isinstance(found, types.FunctionType):
+                if cls.__module__.partition(".")[0] == "torch":
+                    return None
+                spec = getattr(found, "__dslmut__", None)
+                entity = _from_spec(spec, found) if spec is not None else None
+                if isinstance(entity, Function):
+                    return entity
+                return function_from_object(found, method=not static and not bound)
+        return None
+
+    def shape(self, name: str) -> str | None:
+        """Return the dimensions of a field as declared."""
+        for cls in self._own():
+            annotation = inspect.get_annotations(cls).get(name)
+            if isinstance(annotation, str):
+                return definitions.shape_text(ast.Constant(annotation))
+            if annotation is not None:
+                return getattr(annotation, "dim_str", None)
+        return None
+
+    def names(self) -> frozenset[str] | None:
+        """Return the names of everything an instance has; None where names are computed."""
+        if self._base is None:
+            return None
+        names = self._base.members.names()
+        for cls in self._own():
+            text = _text_members(cls)
+            if text is None or text._open or names is None:
+                return None
+            names |= frozenset(text._own_fields) | frozenset(cls.__dict__)
+        return names
+
+    def _own(self) -> list[type]:
+        """Return the class and its bases, up to the one that torch or dslmut defines."""
+        own = []
+        for cls in self._cls.__mro__:
+            known = wellknown.well_known(f"{cls.__module__}.{cls.__qualname__}")
+            if cls is object or (isinstance(known, Class) and known.kind is not Kind.OBJECT):
+                break
+            own.append(cls)
+        return own
+
+    def _declared(self, annotation: object, cls: type) -> Type:
+        if isinstance(annotation, str):
+            try:
+                node = ast.parse(annotation, mode="eval").body
+            except SyntaxError:
+                return en.UNKNOWN
+            names = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
+            type_ = read_annotation(node, _NamesOf(names)).type
+        else:
+            type_ = annotation_from_object(annotation).type
+        if type_.kind is Kind.TENSOR and self._base is not None and self._base.kind is Kind.MODEL:
+            return en.FIELD
+        return type_
+
+
+@functools.lru_cache(maxsize=512)
+def _text_members(cls: type) -> definitions.SourceMembers | None:
+    """Return the members of a class by its text, or None where there is none."""
+    module = sys.modules.get(cls.__module__)
+    path = getattr(module, "__file__", None)
+    first = next((f for f in vars(cls).values() if isinstance(f, types.FunctionType)), None)
+    if first is not None:
+        path = first.__code__.co_filename
+    if path is None:
+        return None
+    lines = linecache.getlines(path, getattr(module, "__dict__", None))
+    if not lines:
+        return None
+    try:
+        source = parse(path, "".join(lines))
+    except SyntaxError:
+        return None
+    node = _find_class(source.tree, cls.__qualname__)
+    if node is None:
+        return None
+    resolver = _NamesOf(vars(module) if module is not None else {})
+    known = wellknown.well_known(f"{cls.__module__}.{cls.__qualname__}")
+    kind = known.kind if isinstance(known, Class) else _kind_of(cls)[0]
+    return definitions.SourceMembers(node, source, resolver, (), kind)
+
+
+def _find_class(tree: ast.AST, qualname: str) -> ast.ClassDef | None:
+    """Return the last class of that name, by the way that leads to it."""
+    nodes: list[ast.AST] = [tree]
+    for part in qualname.split("."):
+        if part == "<locals>":
+            continue
+        nodes = [child for node in nodes for child in _scopes_in(node) if child.name == part]
+    classes = [n for n in nodes if isinstance(n, ast.ClassDef)]
+    return classes[-1] if classes else None
+
+
+def _scopes_in(node: ast.AST) -> list[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
+    found = []
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            found.append(child)
+        else:
+            found.extend(_scopes_in(child))
+    return found

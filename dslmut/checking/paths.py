@@ -1,0 +1,181 @@
+"""Statements that fork and join the paths of a function: branches, loops, handlers."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from dslmut.checking.origins import (
+    NOTHING,
+    Environment,
+    Value,
+    join,
+    meet,
+    part,
+)
+from dslmut.checking.targets import store
+from dslmut.checking.walk import Loop, Walk
+
+
+def if_(walk: Walk, node: ast.If) -> None:
+    """``if``."""
+    walk.evaluate(node.test)
+    start = walk.env
+    walk.resume(
+        [
+            walk.branch(lambda: walk.block(node.body), start.fork()),
+            walk.branch(lambda: walk.block(node.orelse), start.fork()),
+        ]
+    )
+
+
+def for_(walk: Walk, node: ast.For | ast.AsyncFor) -> None:
+    """``for target in iterable``."""
+    iterable = walk.evaluate(node.iter)
+    item = part(iterable, "[]")
+    _loop(walk, lambda: store(walk, node.target, item, None, "for"), node.body, node.orelse)
+
+
+def while_(walk: Walk, node: ast.While) -> None:
+    """``while test``."""
+    endless = isinstance(node.test, ast.Constant) and bool(node.test.value)
+    _loop(walk, lambda: walk.evaluate(node.test), node.body, node.orelse, endless)
+
+
+def _loop(
+    walk: Walk,
+    head: Callable[[], object],
+    body: list[ast.stmt],
+    orelse: list[ast.stmt],
+    endless: bool = False,
+) -> None:
+    """Run a loop until another round adds nothing; the lattice is finite, so that it ends."""
+    entry = walk.env
+    while True:
+        loop = Loop()
+        walk.loops.append(loop)
+        end = walk.branch(lambda: (head(), walk.block(body)), entry.fork())
+        walk.loops.pop()
+        again = meet([entry, end, *loop.continues])
+        if again == entry:
+            break
+        entry = again if again is not None else entry
+    start = walk.env = entry
+    done: Environment | None = start
+    if endless:
+        done = None
+    elif orelse:
+        done = walk.branch(lambda: walk.block(orelse), start.fork())
+    walk.resume([done, *loop.breaks])
+
+
+def break_(walk: Walk, node: ast.Break) -> None:
+    """``break``."""
+    walk.leave(walk.loops[-1].breaks if walk.loops else None)
+
+
+def continue_(walk: Walk, node: ast.Continue) -> None:
+    """``continue``."""
+    walk.leave(walk.loops[-1].continues if walk.loops else None)
+
+
+def return_(walk: Walk, node: ast.Return) -> None:
+    """``return value``."""
+    walk.evaluate(node.value)
+    walk.leave()
+
+
+def raise_(walk: Walk, node: ast.Raise) -> None:
+    """``raise error from cause``."""
+    walk.evaluate(node.exc)
+    walk.evaluate(node.cause)
+    walk.leave()
+
+
+def try_(walk: Walk, node: ast.Try | ast.TryStar) -> None:
+    """``try``: a handler may be entered from any point of the body."""
+    start = walk.env
+    raised: list[Environment] = [start.fork()] if walk.alive else []
+    walk.catchers.append(raised)
+    end = walk.branch(lambda: walk.block(node.body), start.fork())
+    walk.catchers.pop()
+    thrown = meet(raised) or start
+    outcomes = [
+        walk.branch(lambda h=handler: _handler(walk, h), thrown.fork()) for handler in node.handlers
+    ]
+    if end is not None and node.orelse:
+        end = walk.branch(lambda: walk.block(node.orelse), end)
+    outcomes.append(end)
+    if node.finalbody:
+        # It runs on paths that go on, and on those that leave, which end after it.
+        met = meet(outcomes)
+        walk.branch(lambda: walk.block(node.finalbody), (meet([thrown, met]) or thrown).fork())
+        outcomes = [met and walk.branch(lambda: walk.block(node.finalbody), met.fork())]
+    walk.resume(outcomes)
+
+
+def _handler(walk: Walk, handler: ast.ExceptHandler) -> None:
+    walk.evaluate(handler.type)
+    if handler.name:
+        walk.bind(handler.name, NOTHING, handler, "except ... as")
+    walk.block(handler.body)
+
+
+def with_(walk: Walk, node: ast.With | ast.AsyncWith) -> None:
+    """``with manager as target``: what a manager gives may be what it was made from."""
+    for item in node.items:
+        manager = walk.evaluate(item.context_expr)
+        if item.optional_vars is not None:
+            given = join(Value(manager.type, manager.origins), part(manager, "[]"))
+            store(walk, item.optional_vars, given, None, "with ... as")
+    walk.block(node.body)
+
+
+def match_(walk: Walk, node: ast.Match) -> None:
+    """``match subject``."""
+    subject = walk.evaluate(node.subject)
+    start = walk.env
+    ends = [
+        walk.branch(lambda c=case: _case(walk, c, subject), start.fork()) for case in node.cases
+    ]
+    exhaustive = any(
+        isinstance(c.pattern, ast.MatchAs) and c.pattern.pattern is None and c.guard is None
+        for c in node.cases
+    )
+    walk.resume(ends if exhaustive else [*ends, start])
+
+
+def _case(walk: Walk, case: ast.match_case, subject: Value) -> None:
+    _capture(walk, case.pattern, subject)
+    walk.evaluate(case.guard)
+    walk.block(case.body)
+
+
+def _capture(walk: Walk, pattern: ast.pattern, subject: Value) -> None:
+    inner = part(subject, "[]")
+    match pattern:
+        case ast.MatchAs(pattern=nested, name=name):
+            if nested is not None:
+                _capture(walk, nested, subject)
+            if name is not None:
+                walk.bind(name, subject, pattern, "a pattern of match")
+        case ast.MatchStar(name=str(name)):
+            walk.bind(name, inner, pattern, "a pattern of match")
+        case ast.MatchMapping(patterns=nested, rest=rest):
+            for child in nested:
+                _capture(walk, child, inner)
+            if rest is not None:
+                walk.bind(rest, inner, pattern, "a pattern of match")
+        case ast.MatchSequence(patterns=nested):
+            for child in nested:
+                _capture(walk, child, inner)
+        case ast.MatchClass(patterns=nested, kwd_attrs=names, kwd_patterns=named):
+            for child in nested:
+                _capture(walk, child, inner)
+            for name, child in zip(names, named):
+                _capture(walk, child, walk.attribute(subject, name))
+        case ast.MatchOr(patterns=nested):
+            for child in nested:
+                _capture(walk, child, subject)
+        case ast.MatchValue(value=value):
+            walk.evaluate(value)

@@ -1,0 +1,100 @@
+"""Storing into names, attributes, items and tuples."""
+
+from __future__ import annotations
+
+import ast
+
+from dslmut.checking import entities as en
+from dslmut.checking.entities import Kind
+from dslmut.checking.facts import Verb
+from dslmut.checking.origins import (
+    Binding,
+    Value,
+    join_all,
+    part,
+)
+from dslmut.checking.walk import Walk, is_tensor
+
+
+def store(
+    walk: Walk, target: ast.expr, value: Value, source: ast.expr | None, form: str = "="
+) -> None:
+    """Give a target a value.
+
+    Args:
+        walk: The walk.
+        target: A name, attribute, item, tuple or starred target.
+        value: What it gets.
+        source: The expression of the value, where it stands for this target alone.
+        form: How the statement binds, for a message.
+    """
+    match target:
+        case ast.Name(id=name):
+            walk.bind(name, value, target, form)
+        case ast.Attribute():
+            walk.set_attribute(target, value, source)
+        case ast.Subscript():
+            store_item(walk, target, value)
+        case ast.Starred(value=inner):
+            store(walk, inner, value, None, form)
+        case ast.Tuple(elts=targets) | ast.List(elts=targets):
+            unpack(walk, targets, value, source, form)
+
+
+def unpack(
+    walk: Walk, targets: list[ast.expr], value: Value, source: ast.expr | None, form: str
+) -> None:
+    """Give several targets what a value holds, in order.
+
+    The values wait in the environment, since storing one may change what the next was read from.
+    """
+    positions = _positions(targets, value)
+    waiting = f"<values for {id(targets)}>"
+    walk.env[waiting] = Binding(Value(elements=tuple(positions)))
+    sources = source.elts if isinstance(source, ast.Tuple | ast.List) else []
+    paired = len(sources) == len(targets) and not any(
+        isinstance(x, ast.Starred) for x in [*sources, *targets]
+    )
+    for number, target in enumerate(targets):
+        pending = walk.env[waiting].value.elements or ()
+        store(walk, target, walk.used(pending[number]), sources[number] if paired else None, form)
+    walk.env.pop(waiting, None)
+
+
+def _positions(targets: list[ast.expr], value: Value) -> list[Value]:
+    """Say what each target gets, exactly where the value is a tuple of known length."""
+    elements = value.elements
+    star = next((i for i, t in enumerate(targets) if isinstance(t, ast.Starred)), None)
+    if elements is None or (star is None and len(elements) != len(targets)):
+        return [part(value, "[]") for _ in targets]
+    if star is None:
+        return list(elements)
+    after = len(targets) - star - 1
+    if len(elements) < star + after:
+        return [part(value, "[]") for _ in targets]
+    middle = join_all(elements[star : len(elements) - after])
+    caught = Value(en.container(middle.type), holds=middle.reachable)
+    return [*elements[:star], caught, *elements[len(elements) - after :]]
+
+
+def store_item(walk: Walk, target: ast.Subscript, value: Value) -> None:
+    """``a[i] = value``: a change of a tensor; a container comes to hold the value."""
+    owner = walk.handle(target.value)
+    walk.handle(target.slice) if isinstance(target.slice, ast.Name) else walk.evaluate(target.slice)
+    change_item(walk, target, owner, Verb.ITEM)
+    walk.note_alias(target, value)
+    if not is_tensor(owner):
+        walk.hold(target.value, value, target)
+
+
+def change_item(walk: Walk, target: ast.Subscript, owner: Value, verb: Verb) -> None:
+    """Record a change of an item, where the owner belongs to a model or is a tensor."""
+    kind = owner.type.kind
+    if kind in (Kind.FIELD, Kind.PART):
+        walk.facts.in_place.add(id(target))
+    if kind in (Kind.TENSOR, Kind.FIELD, Kind.PART, Kind.MODEL, Kind.STATE):
+        walk.change(target, target.value, owner.origins, verb, "[...]")
+    elif kind in (Kind.UNKNOWN, Kind.CONTAINER):
+        # opt.param_groups[0]["lr"] = 0.1: a container inside of a model or an optimizer state.
+        inside = [o for o in owner.origins if o.path and o.kind in en.MARKABLE]
+        walk.change(target, target.value, inside, verb, "[...]")
