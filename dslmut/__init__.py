@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from dslmut.functions.models import param as param
     from dslmut.functions.modes import eval_mode as eval_mode
     from dslmut.optim.binding import OptState as OptState
-    from dslmut.optim.binding import update as update
     from dslmut.optim.context import Ctx as Ctx
     from dslmut.optim.context import Curriculum as Curriculum
     from dslmut.optim.context import Hyper as Hyper
     from dslmut.optim.context import Stage as Stage
     from dslmut.optim.define import Configured as Configured
     from dslmut.optim.define import optimizer as optimizer
+    from dslmut.optim.functional import update as update
     from dslmut.optim.reporting import diagnostic as diagnostic
     from dslmut.optim.reporting import metric as metric
     from dslmut.optim.reporting import record as record
@@ -51,9 +51,10 @@ _HOMES = {
     "dslmut.functions.gradients": "Gradient grad value_and_grad",
     "dslmut.functions.models": "Model buffer param",
     "dslmut.functions.modes": "eval_mode",
-    "dslmut.optim.binding": "OptState update",
+    "dslmut.optim.binding": "OptState",
     "dslmut.optim.context": "Ctx Curriculum Hyper Stage",
     "dslmut.optim.define": "Configured optimizer",
+    "dslmut.optim.functional": "update",
     "dslmut.optim.reporting": "diagnostic metric record",
     "dslmut.optim.states": "Update defstate optimizer_update",
 }

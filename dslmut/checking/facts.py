@@ -30,6 +30,14 @@ class Verb(enum.Enum):
     DELETE = "deletes from"
 
 
+SIGNS: dict[type[ast.operator], str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
+    ast.Pow: "**", ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
+    ast.LShift: "<<", ast.RShift: ">>",
+}  # fmt: skip
+"""How the operators of augmented assignments are written."""
+
+
 @dataclass(frozen=True, slots=True)
 class Alias:
     """A name that stands for something else: ``name`` may be ``origin``, bound at ``site``."""

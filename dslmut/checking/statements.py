@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dslmut.checking import definitions
 from dslmut.checking import entities as en
 from dslmut.checking.entities import Kind
-from dslmut.checking.facts import Rebinding, Verb
+from dslmut.checking.facts import SIGNS, Rebinding, Verb
 from dslmut.checking.origins import (
     NOTHING,
     Value,
@@ -55,25 +55,16 @@ def augmented_assign(walk: Walk, node: ast.AugAssign) -> None:
             walk.facts.in_place.add(id(node))
         if is_tensor(old):
             walk.handle(target)
-            walk.change(node, target, old.origins, Verb.AUGMENT, _operator(node))
+            walk.change(node, target, old.origins, Verb.AUGMENT, SIGNS[type(node.op)])
             return
         # A number, or an object that may return itself.
-        walk.bind(target.id, old, node, f"{_operator(node)}=")
+        walk.bind(target.id, old, node, f"{SIGNS[type(node.op)]}=")
         return
     value = walk.evaluate(node.value)
     if isinstance(target, ast.Attribute):
         walk.set_attribute(target, Value(value.type), None)
     else:
         store(walk, target, value, None)
-
-
-def _operator(node: ast.AugAssign) -> str:
-    signs = {
-        ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
-        ast.Pow: "**", ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
-        ast.LShift: "<<", ast.RShift: ">>",
-    }  # fmt: skip
-    return signs[type(node.op)]
 
 
 def delete(walk: Walk, node: ast.Delete) -> None:

@@ -21,8 +21,9 @@ from dslmut.diagnostics.exceptions import CheckError
 from dslmut.diagnostics.model import Span
 from dslmut.functions import runtime, values
 from dslmut.functions.locate import locate
-from dslmut.functions.rewrite import RUNTIME, SPEC, Plan, rewritten
+from dslmut.functions.rewrite import SPEC, Plan, rewritten
 from dslmut.functions.spec import Spec
+from dslmut.functions.trees import RUNTIME
 
 F = TypeVar("F", bound=Callable[..., Any])
 

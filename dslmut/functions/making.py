@@ -24,7 +24,7 @@ from dslmut.diagnostics.codes.fields import (
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
 from dslmut.functions.declarations import Declared, bind, declarations
-from dslmut.functions.fields import fitting
+from dslmut.functions.fitting import fitting
 
 Initial: TypeAlias = float | Callable[..., Any]
 """A number to fill a field with, or a function like those of ``torch.nn.init``."""

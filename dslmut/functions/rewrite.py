@@ -15,15 +15,23 @@ import operator
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeVar
 
-from dslmut.checking.facts import Facts, Signature
+from dslmut.checking.facts import SIGNS, Facts, Signature
 from dslmut.checking.source import Definition, FunctionNode
+from dslmut.functions.trees import (
+    RUNTIME,
+    Node,
+    bare_arguments,
+    is_super,
+    no_type_parameters,
+    parsed,
+    placed,
+    runtime_call,
+    shallow,
+)
 
-RUNTIME, SPEC, CALL = "__dslmut__", "__dslmut_spec__", "__dslmut_call__"
+SPEC, CALL = "__dslmut_spec__", "__dslmut_call__"
 TARGET = "__dslmut_target__"
-
-Node = TypeVar("Node", bound=ast.AST)
 
 
 @dataclass(frozen=True)
@@ -78,17 +86,13 @@ def _surrounded(node: FunctionNode, definition: Definition, original: types.Code
     owner = next((s for s in reversed(definition.outer) if isinstance(s, ast.ClassDef)), None)
     if owner is not None:
         # For the names with two underscores, which are mangled with the name of the class.
-        body = [ast.ClassDef(owner.name, [], [], [inner], [], **_no_type_parameters())]
+        body = [ast.ClassDef(owner.name, [], [], [inner], [], **no_type_parameters())]
         if owner.name not in original.co_freevars:
             body.insert(0, ast.Global([owner.name]))
     names = dict.fromkeys([*original.co_freevars, RUNTIME, SPEC])
     arguments = ast.arguments([], [ast.arg(n) for n in names], None, [], [], None, [])
-    outer = ast.FunctionDef("__outer__", arguments, body, [], **_no_type_parameters())
+    outer = ast.FunctionDef("__outer__", arguments, body, [], **no_type_parameters())
     return ast.fix_missing_locations(ast.Module([ast.copy_location(outer, node)], []))
-
-
-def _no_type_parameters() -> dict[str, Any]:
-    return {"type_params": []} if "type_params" in ast.FunctionDef._fields else {}
 
 
 def _find(code: types.CodeType, name: str) -> types.CodeType:
@@ -117,20 +121,22 @@ class _Rewriter:
     def function(self, node: FunctionNode) -> FunctionNode:
         """Rewrite the decorated function: its prologue, its body, its returns."""
         if isinstance(node, ast.Lambda):
-            return ast.copy_location(ast.Lambda(_bare(node.args), self.expression(node.body)), node)
+            return ast.copy_location(
+                ast.Lambda(bare_arguments(node.args), self.expression(node.body)), node
+            )
         body = node.body
         docstring = body[:1] if ast.get_docstring(node, clean=False) is not None else []
         rest = [s for statement in body[len(docstring) :] for s in self.statement(statement)]
-        prologue = [_at(s, node) for s in self._prologue()]
+        prologue = [placed(s, node) for s in self._prologue()]
         new = type(node)(
             name=node.name,
-            args=_bare(node.args),
+            args=bare_arguments(node.args),
             body=[*docstring, *prologue, *rest, *self._last_return(node)],
             # The first line of a function is that of its first decorator.
             decorator_list=[ast.copy_location(ast.Constant(None), d) for d in node.decorator_list],
             returns=None,
             type_comment=None,
-            **_no_type_parameters(),
+            **no_type_parameters(),
         )
         return ast.copy_location(new, node)
 
@@ -138,7 +144,7 @@ class _Rewriter:
         """Take the objects out of their tokens, and check the arguments."""
         names = {p.name: p for p in self.plan.signature.parameters}
         for name in (n for n, p in names.items() if p.mut):
-            yield _parse(
+            yield parsed(
                 f"{name} = {name}._o if {RUNTIME}.type({name}) is {RUNTIME}.Token "
                 f"else {RUNTIME}.missing({SPEC}, {name!r}, {name})"
             )
@@ -146,16 +152,16 @@ class _Rewriter:
         if others:
             test = " or ".join(f"{RUNTIME}.type({n}) is {RUNTIME}.Token" for n in others)
             given = ", ".join(f"{n}={n}" for n in others)
-            yield _parse(f"if {test}: {RUNTIME}.spurious({SPEC}, {given})")
+            yield parsed(f"if {test}: {RUNTIME}.spurious({SPEC}, {given})")
         if self.plan.checked or self.plan.returns:
             arguments = ", ".join([SPEC, *self.plan.checked])
-            yield _parse(f"{CALL} = {RUNTIME}.enter({arguments})")
+            yield parsed(f"{CALL} = {RUNTIME}.enter({arguments})")
 
     def _last_return(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
         """Check what a function returns that runs off its end."""
         if not self.plan.returns or isinstance(node.body[-1], ast.Return | ast.Raise):
             return []
-        return [_at(_parse(f"return {RUNTIME}.leave({SPEC}, {CALL}, None)"), node.body[-1])]
+        return [placed(parsed(f"return {RUNTIME}.leave({SPEC}, {CALL}, None)"), node.body[-1])]
 
     # -- statements --------------------------------------------------------------------------
 
@@ -168,10 +174,10 @@ class _Rewriter:
                 return [node]
             case ast.Return(value=value) if self.plan.returns and not nested:
                 result = self.expression(value) if value is not None else ast.Constant(None)
-                call = _call(
+                call = runtime_call(
                     "leave", ast.Name(SPEC, ast.Load()), ast.Name(CALL, ast.Load()), result
                 )
-                return [_at(ast.Return(_at(call, value or node)), node)]
+                return [placed(ast.Return(placed(call, value or node)), node)]
             case ast.Assign(targets=targets, value=value) if any(map(self._is_ours, targets)):
                 return list(self._assign(node, targets, self.expression(value)))
             case ast.AnnAssign(target=target, value=ast.expr() as value) if self._is_ours(target):
@@ -182,7 +188,7 @@ class _Rewriter:
 
     def _inner(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.stmt:
         """Rewrite a function inside; its returns are its own."""
-        new = _shallow(node)
+        new = shallow(node)
         new.body = [s for statement in node.body for s in self.statement(statement, nested=True)]
         new.args = self._copied(node.args)
         new.decorator_list = [self.expression(d) for d in node.decorator_list]
@@ -205,14 +211,14 @@ class _Rewriter:
         self, node: ast.stmt, targets: list[ast.expr], value: ast.expr
     ) -> Iterator[ast.stmt]:
         if len(targets) == 1 and isinstance(targets[0], ast.Attribute | ast.Subscript):
-            yield _at(ast.Expr(self._store(targets[0], value)), node)
+            yield placed(ast.Expr(self._store(targets[0], value)), node)
             return
         name = self._temporary()
-        yield _at(ast.Assign([ast.Name(name, ast.Store())], value), node)
+        yield placed(ast.Assign([ast.Name(name, ast.Store())], value), node)
         if len(targets) > 1:
-            yield from (_at(s, node) for s in self._checks([(t, name) for t in targets]))
+            yield from (placed(s, node) for s in self._checks([(t, name) for t in targets]))
         for target in targets:
-            yield from (_at(s, node) for s in self._distribute(target, name))
+            yield from (placed(s, node) for s in self._distribute(target, name))
 
     def _distribute(self, target: ast.expr, source: str) -> Iterator[ast.stmt]:
         """Give a target what is in a temporary, through further ones for each part of a tuple."""
@@ -245,21 +251,23 @@ class _Rewriter:
         for target, name in fields:
             if isinstance(target.value, ast.Name):
                 value = ast.Name(name, ast.Load())
-                yield ast.Expr(_at(self._attribute_call("check_target", target, value), target))
+                yield ast.Expr(placed(self._attribute_call("check_target", target, value), target))
 
     def _store(self, target: ast.Attribute | ast.Subscript, value: ast.expr) -> ast.expr:
         if id(target) in self.facts.aliased:
-            value = _at(_call("apart", value), target)
+            value = placed(runtime_call("apart", value), target)
         if isinstance(target, ast.Attribute):
             return self._attribute_call("assign", target, value)
-        return _call("assign_item", value, self.expression(target.value), self._index(target.slice))
+        return runtime_call(
+            "assign_item", value, self.expression(target.value), self._index(target.slice)
+        )
 
     def _attribute_call(self, name: str, target: ast.Attribute, value: ast.expr) -> ast.Call:
         owner = self.expression(target.value)
         arguments = [value, owner, ast.Constant(self._mangled(target.attr))]
         if self.facts.fresh.get(id(target)):
             arguments.append(ast.Constant(True))
-        return _call(name, *arguments)
+        return runtime_call(name, *arguments)
 
     def _augmented(self, node: ast.AugAssign) -> Iterator[ast.stmt]:
         sign = ast.Constant(SIGNS[type(node.op)])
@@ -267,20 +275,22 @@ class _Rewriter:
         target = node.target
         if isinstance(target, ast.Attribute) and self._is_ours(target):
             owner = self._temporary()
-            yield _at(
+            yield placed(
                 ast.Assign([ast.Name(owner, ast.Store())], self.expression(target.value)), node
             )
             loaded = ast.Name(owner, ast.Load())
             field = ast.Constant(self._mangled(target.attr))
-            current = _at(ast.Attribute(loaded, target.attr, ast.Load()), target)
-            yield _at(ast.Expr(_call("augment", loaded, field, current, value, sign)), node)
+            current = placed(ast.Attribute(loaded, target.attr, ast.Load()), target)
+            yield placed(
+                ast.Expr(runtime_call("augment", loaded, field, current, value, sign)), node
+            )
         elif isinstance(target, ast.Subscript) and self._is_ours(target):
             owner, index = self.expression(target.value), self._index(target.slice)
-            yield _at(ast.Expr(_call("augment_item", owner, index, value, sign)), node)
+            yield placed(ast.Expr(runtime_call("augment_item", owner, index, value, sign)), node)
         elif isinstance(target, ast.Name) and id(node) in self.facts.in_place:
             current = ast.Name(target.id, ast.Load())
-            result = _call("augmented", current, value, sign)
-            yield _at(ast.Assign([ast.Name(target.id, ast.Store())], result), node)
+            result = runtime_call("augmented", current, value, sign)
+            yield placed(ast.Assign([ast.Name(target.id, ast.Store())], result), node)
         else:
             yield self._copied(node)
 
@@ -290,13 +300,13 @@ class _Rewriter:
         """Rewrite an expression."""
         new = self._expression(node)
         if id(node) in self.facts.copied:
-            return _at(_call("snapshot", new), node)
+            return placed(runtime_call("snapshot", new), node)
         return new
 
     def _expression(self, node: ast.expr) -> ast.expr:
         if isinstance(node, ast.Call):
             if id(node) in self.facts.markers:
-                return _at(_call("Token", *[self.expression(a) for a in node.args]), node)
+                return placed(runtime_call("Token", *[self.expression(a) for a in node.args]), node)
             return self._call(node)
         return self._copied(node)
 
@@ -305,11 +315,11 @@ class _Rewriter:
         arguments = [self.expression(a) for a in node.args]
         keywords = [self._copied(k) for k in node.keywords]
         if id(node) in self.facts.in_place:
-            new = _call("in_place", func, *arguments)
+            new = runtime_call("in_place", func, *arguments)
             new.keywords = keywords
         else:
             new = ast.Call(func, arguments, keywords)
-        return _at(new, node)
+        return placed(new, node)
 
     def _callee(self, node: ast.Call) -> ast.expr:
         """Make a function ready for tokens, where one is passed to it."""
@@ -319,11 +329,11 @@ class _Rewriter:
                 assert isinstance(func.value, ast.Call)
                 receiver = self.expression(func.value.args[0])
                 name = ast.Constant(self._mangled(func.attr))
-                return _at(_call("bound", receiver, name), func)
-            if _is_super(func.value):
-                return _at(_call("marked", self.expression(func)), func)
+                return placed(runtime_call("bound", receiver, name), func)
+            if is_super(func.value):
+                return placed(runtime_call("marked", self.expression(func)), func)
         if any(map(self._is_marker, [*node.args, *(k.value for k in node.keywords)])):
-            return _at(_call("callee", self.expression(func)), func)
+            return placed(runtime_call("callee", self.expression(func)), func)
         return self.expression(func)
 
     def _is_marker(self, node: ast.expr) -> bool:
@@ -333,16 +343,16 @@ class _Rewriter:
         """Turn what stands in brackets into an expression that may stand anywhere."""
         if isinstance(node, ast.Slice):
             bounds = [b or ast.Constant(None) for b in (node.lower, node.upper, node.step)]
-            return _at(_call("slice", *[self.expression(b) for b in bounds]), node)
+            return placed(runtime_call("slice", *[self.expression(b) for b in bounds]), node)
         if isinstance(node, ast.Tuple):
-            return _at(ast.Tuple([self._index(e) for e in node.elts], ast.Load()), node)
+            return placed(ast.Tuple([self._index(e) for e in node.elts], ast.Load()), node)
         return self.expression(node)
 
     # -- everything else ---------------------------------------------------------------------
 
     def _copied(self, node: Node, nested: bool = False) -> Node:
         """Copy a node, rewriting what is inside of it."""
-        new = _shallow(node)
+        new = shallow(node)
         for name, value in ast.iter_fields(node):
             if isinstance(value, list):
                 setattr(new, name, [x for item in value for x in self._child(item, nested)])
@@ -365,63 +375,3 @@ class _Rewriter:
         """Return an attribute's name as Python would mangle it in the class around it."""
         private = name.startswith("__") and not name.endswith("__")
         return f"_{self._class_name}{name}" if private and self._class_name else name
-
-
-SIGNS: dict[type[ast.operator], str] = {
-    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%",
-    ast.Pow: "**", ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^",
-    ast.LShift: "<<", ast.RShift: ">>",
-}  # fmt: skip
-
-
-def _bare(arguments: ast.arguments) -> ast.arguments:
-    """Return parameters without annotations and defaults: the function object keeps those."""
-
-    def bare(a: ast.arg) -> ast.arg:
-        return ast.copy_location(ast.arg(a.arg), a)
-
-    return ast.arguments(
-        posonlyargs=[bare(a) for a in arguments.posonlyargs],
-        args=[bare(a) for a in arguments.args],
-        vararg=bare(arguments.vararg) if arguments.vararg else None,
-        kwonlyargs=[bare(a) for a in arguments.kwonlyargs],
-        kw_defaults=[None for _ in arguments.kwonlyargs],
-        kwarg=bare(arguments.kwarg) if arguments.kwarg else None,
-        defaults=[],
-    )
-
-
-def _call(name: str, *arguments: ast.expr) -> ast.Call:
-    function = ast.Attribute(ast.Name(RUNTIME, ast.Load()), name, ast.Load())
-    return ast.Call(function, list(arguments), [])
-
-
-def _parse(text: str) -> ast.stmt:
-    """Parse a statement that has no place yet."""
-    statement = ast.parse(text).body[0]
-    for node in ast.walk(statement):
-        for attribute in ("lineno", "col_offset", "end_lineno", "end_col_offset"):
-            node.__dict__.pop(attribute, None)
-    return statement
-
-
-def _at(node: Node, place: Any) -> Node:
-    """Put a new node, and the new ones inside of it, where another stands."""
-    inner: Any
-    for inner in ast.walk(node):
-        if "lineno" in inner._attributes and "lineno" not in inner.__dict__:
-            ast.copy_location(inner, place)
-            if isinstance(place, ast.FunctionDef | ast.AsyncFunctionDef):
-                inner.end_lineno, inner.end_col_offset = place.lineno, place.col_offset + 3
-    return node
-
-
-def _shallow(node: Node) -> Node:
-    new = type(node)(**{name: getattr(node, name, None) for name in node._fields})
-    return ast.copy_location(new, node) if "lineno" in node._attributes else new
-
-
-def _is_super(node: ast.expr) -> bool:
-    return (
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
-    )

@@ -6,14 +6,9 @@ those that were found to fit before. Only a new key is checked, and only a failu
 
 from __future__ import annotations
 
-import contextlib
-import enum
 import functools
 import os
 import sys
-import typing
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import jaxtyping
@@ -24,12 +19,11 @@ from beartype.roar import BeartypeException
 from torch import Tensor, nn
 
 from dslmut.diagnostics.codes.values import ValueDoesNotFit
-from dslmut.diagnostics.exceptions import DslmutError
-from dslmut.diagnostics.model import Label, Span
 from dslmut.diagnostics.raising import user_span
 from dslmut.functions.declarations import bind, declarations, sizes_of
+from dslmut.functions.explaining import Problem, declared_at, explained
+from dslmut.functions.slots import Checks, Mode, Slot, resolve
 from dslmut.functions.spec import Spec
-from dslmut.vocabulary import MUT, Domain
 
 ENABLED = os.environ.get("DSLMUT_CHECKS", "1") not in ("0", "false", "off")
 """Whether a process checks at all."""
@@ -39,58 +33,6 @@ _NUMBERS = BeartypeConf(is_pep484_tower=True)
 
 CACHE = 512
 """How many keys a function remembers; ever new shapes start again."""
-
-
-class Mode(enum.Enum):
-    """How long a verdict about a value holds."""
-
-    STEADY = "as long as type and shape are the same"
-    EACH = "for this value alone"
-    NESTED = "for this value, and it binds dimensions of the call"
-
-
-@dataclass(frozen=True)
-class Slot:
-    """One annotated argument, or the result.
-
-    Args:
-        name: Of the parameter, or ``return``.
-        hint: What it has to fit, without ``Mut`` and domain.
-        mode: How long a verdict holds.
-        domain: What its elements index.
-    """
-
-    name: str
-    hint: Any
-    mode: Mode
-    domain: str | None = None
-
-    @property
-    def shaped(self) -> bool:
-        """Say whether the hint is an array annotation."""
-        return hasattr(self.hint, "dim_str")
-
-
-@dataclass
-class Checks:
-    """What a function's arguments and result have to fit, and which calls did.
-
-    Attributes:
-        seen: The keys of the calls that fitted, each with the sizes that it gives to domains.
-    """
-
-    arguments: tuple[Slot | None, ...]
-    result: Slot | None
-    seen: dict[tuple[object, ...], dict[str, int]] = field(default_factory=dict)
-
-    @functools.cached_property
-    def each(self) -> tuple[tuple[int, Slot], ...]:
-        """The arguments whose values are looked at in every call."""
-        return tuple(
-            (i, s)
-            for i, s in enumerate(self.arguments)
-            if s is not None and (s.domain is not None or s.mode is Mode.EACH)
-        )
 
 
 Call = tuple[tuple[object, ...], tuple[Any, ...]]
@@ -107,17 +49,17 @@ def enter(spec: Spec, *values: Any) -> Call | None:
         return None
     checks = spec.checks
     if checks is None:
-        checks = spec.checks = _resolve(spec)
+        checks = spec.checks = resolve(spec)
     assert isinstance(checks, Checks)
     key = tuple([_key(v) for v in values])
     if key not in checks.seen:
         problem = _problem(checks.arguments, values)
         if problem is not None:
-            raise _explained(spec, problem, sys._getframe(1).f_back)
+            raise explained(spec, problem, sys._getframe(1).f_back)
         _remember(checks, checks.arguments, key)
     for i, slot in checks.each:
         if slot.mode is Mode.EACH and not _fits(values[i], slot):
-            raise _explained(spec, Problem(slot, values[i], {}, {}), sys._getframe(1).f_back)
+            raise explained(spec, Problem(slot, values[i], {}, {}), sys._getframe(1).f_back)
         if slot.domain is not None and isinstance(values[i], Tensor):
             _check_domain(spec, checks, slot, values[i], key, values)
     return key, values
@@ -137,13 +79,13 @@ def leave(spec: Spec, call: Call | None, value: Any) -> Any:
     if result is None:
         return value
     if result.mode is Mode.EACH and not _fits(value, result):
-        raise _explained(spec, Problem(result, value, {}, {}), sys._getframe(1))
+        raise explained(spec, Problem(result, value, {}, {}), sys._getframe(1))
     key = (*call[0], _key(value))
     if key not in checks.seen:
         slots, values = (*checks.arguments, result), (*call[1], value)
         problem = _problem(slots, values)
         if problem is not None:
-            raise _explained(spec, problem, sys._getframe(1))
+            raise explained(spec, problem, sys._getframe(1))
         _remember(checks, slots, key)
     if result.domain is not None and isinstance(value, Tensor):
         _check_domain(spec, checks, result, value, *call)
@@ -181,74 +123,6 @@ def _remember(checks: Checks, slots: tuple[Slot | None, ...], key: tuple[object,
         if len(checks.seen) >= CACHE:
             checks.seen.clear()
         checks.seen[key] = {}
-
-
-# -- annotations ---------------------------------------------------------------------------------
-
-
-def _resolve(spec: Spec) -> Checks:
-    """Evaluate the annotations of a function; what cannot be evaluated is not checked."""
-    local = dict(spec.names)
-    for name, cell in spec.cells.items():
-        with contextlib.suppress(ValueError):  # not bound yet
-            local[name] = cell.cell_contents
-    slots = {n: _slot(n, a, spec.module, local) for n, a in spec.annotations.items()}
-    result = slots.pop("return", None)
-    spec.names, spec.cells = {}, {}
-    return Checks(tuple(slots.values()), result)
-
-
-def _slot(
-    name: str, annotation: object, module: dict[str, object], local: Mapping[str, object]
-) -> Slot | None:
-    hint = annotation
-    if isinstance(annotation, str):
-        try:
-            hint = eval(annotation, module, local)
-        except Exception:  # a name under TYPE_CHECKING, or a typo that type checkers report
-            return None
-    return slot_of(name, hint)
-
-
-def slot_of(name: str, hint: Any) -> Slot | None:
-    """Return the check of one annotation, or None where it says nothing."""
-    domain = None
-    while typing.get_origin(hint) is typing.Annotated:
-        metadata = hint.__metadata__
-        domain = next((m.size for m in metadata if isinstance(m, Domain)), domain)
-        inner = typing.get_args(hint)[0]
-        if not any(m is MUT or isinstance(m, Domain) for m in metadata):
-            break
-        hint = inner
-    if hint is Any or hint is object or isinstance(hint, str | typing.TypeVar):
-        return None
-    origin = typing.get_origin(hint)
-    if isinstance(origin, type) and issubclass(origin, torch.optim.Optimizer):
-        hint = origin  # OptState[Mlp]: the argument is the type checkers' alone
-    return Slot(name, hint, _mode(hint), domain)
-
-
-def _mode(hint: Any) -> Mode:
-    if hint is None or (isinstance(hint, type) and not typing.get_args(hint)):
-        return Mode.STEADY
-    return Mode.NESTED if _binds(hint) else Mode.EACH
-
-
-def _binds(hint: Any) -> bool:
-    return hasattr(hint, "dim_str") or any(map(_binds, typing.get_args(hint)))
-
-
-# -- the check itself ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Problem:
-    """What does not fit: the argument, and why, in words."""
-
-    slot: Slot
-    value: Any
-    sizes: Mapping[str, int]
-    binders: Mapping[str, str]
 
 
 def _problem(slots: tuple[Slot | None, ...], values: tuple[Any, ...]) -> Problem | None:
@@ -330,7 +204,7 @@ def _check_domain(
                 ValueDoesNotFit.at(
                     user_span(sys._getframe(2).f_back),
                     f"`{slot.name}` holds 0 <= i < {slot.domain} = {size}, and contains {worst}",
-                    labels=_declared_at(spec, slot),
+                    labels=declared_at(spec, slot),
                     why="an index outside of its domain would read something else, or fail far from here",
                 )
             ]
@@ -353,59 +227,3 @@ def _is_wrapped(value: Tensor) -> bool:
     return isinstance(value, torch._subclasses.FakeTensor) or torch._C._functorch.is_batchedtensor(  # pyright: ignore[reportAttributeAccessIssue]
         value
     )
-
-
-# -- explanations --------------------------------------------------------------------------------
-
-
-def _explained(spec: Spec, problem: Problem, frame: Any) -> DslmutError:
-    slot = problem.slot
-    what = "the result" if slot.name == "return" else f"`{slot.name}`"
-    message = f"{what} {_reason(problem)}"
-    return ValueDoesNotFit.error(
-        [
-            ValueDoesNotFit.at(
-                user_span(frame),
-                message,
-                labels=_declared_at(spec, slot),
-                fix=_advice(problem, what),
-            )
-        ]
-    )
-
-
-def _declared_at(spec: Spec, slot: Slot) -> list[Label]:
-    place: Span | None = spec.places.get(slot.name)
-    return [Label(place, "declared here")] if place is not None else []
-
-
-def _reason(problem: Problem) -> str:
-    slot, value = problem.slot, problem.value
-    if not slot.shaped:
-        return f"is a `{type(value).__name__}`, declared `{_hint_name(slot.hint)}`"
-    if not isinstance(value, slot.hint.array_type):
-        return f'is a `{type(value).__name__}`, declared a tensor of shape "{slot.hint.dim_str}"'
-    wanted = tuple(slot.hint.dim_str.split())
-    shape = f"[{', '.join(map(str, value.shape))}]"
-    for dimension, size in bind(wanted, tuple(value.shape)).items():
-        bound = problem.sizes.get(dimension)
-        if bound is not None and bound != size:
-            where = problem.binders.get(dimension, "the call")
-            return f'has shape {shape}, declared "{slot.hint.dim_str}": `{dimension}` is {size} here and {bound} in {where}'
-    if not any(d.startswith("*") or "..." in d for d in wanted) and len(wanted) != value.ndim:
-        return f'has {value.ndim} dimensions, shape {shape}, declared {len(wanted)}: "{slot.hint.dim_str}"'
-    dtypes = slot.hint.dtypes
-    name = str(value.dtype).removeprefix("torch.")
-    if isinstance(dtypes, list | tuple) and name not in dtypes:
-        return f"holds {name}, declared `{_hint_name(slot.hint)}`"
-    return f"has shape {shape} and holds {name}, declared `{_hint_name(slot.hint)}`"
-
-
-def _hint_name(hint: Any) -> str:
-    return getattr(hint, "__name__", None) or str(hint)
-
-
-def _advice(problem: Problem, what: str) -> str:
-    if problem.slot.shaped and isinstance(problem.value, Tensor):
-        return f"pass {what} in the declared shape and dtype, or declare what it really is"
-    return f"pass {what} as declared, or declare what it really is"

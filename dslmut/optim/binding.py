@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from dslmut.checking.wellknown import well_known
-from dslmut.diagnostics.codes.optimizers import BadBinding
-from dslmut.diagnostics.codes.values import ForeignGradient
 from dslmut.diagnostics.exceptions import DslmutError
-from dslmut.diagnostics.raising import user_span
-from dslmut.functions.gradients import Gradient, Grads
-from dslmut.functions.spec import Spec
+from dslmut.functions.gradients import Gradient
 from dslmut.optim import checkpoint, compiling
 from dslmut.optim.context import Curriculum
 from dslmut.optim.define import FOREIGN, RESERVED, Configured, checked, unknown_hyperparameter
+from dslmut.optim.numbers import Group, Item
+from dslmut.optim.parameters import bad_binding, check_parameters, groups_of, is_lazy, listed
 from dslmut.optim.programs import readable
-from dslmut.optim.running import Group, Item, Runner
-from dslmut.vocabulary import Mut, Token
+from dslmut.optim.running import Runner
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -55,7 +51,7 @@ class OptState(torch.optim.Optimizer, Generic[M]):
 
     def __init__(self, configured: Configured, target: Any, options: Options | None = None) -> None:
         self._configured, self._options = configured, options or Options()
-        groups, self._model_name = _groups_of(target)
+        groups, self._model_name = groups_of(target)
         self._schedules: list[dict[str, Any]] = []
         self._named = any("param_names" in g for g in groups)
         self._runner: Runner | None = None
@@ -89,8 +85,8 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         group.update(_shown(values))
         group.setdefault("step", 0)
         before = len(self.param_groups)
-        parameters = _listed(group)
-        _check_parameters(parameters, self.param_groups)
+        parameters = listed(group)
+        check_parameters(parameters, self.param_groups)
         self._name(group, parameters)
         super().add_param_group(group)
         added = self.param_groups[before]
@@ -110,7 +106,7 @@ class OptState(torch.optim.Optimizer, Generic[M]):
             number = len(self.param_groups)
             group["param_names"] = [f"group{number}.{i}" for i in range(len(parameters))]
         elif named and self.param_groups and not self._named:
-            raise _bad(
+            raise bad_binding(
                 "this group has names, and the parameters before it have none",
                 "give all of them names, as `named_parameters()` does, or none",
             )
@@ -126,7 +122,7 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         if self._runner is not None:
             runner.inherit(self._runner)
         for item in items:
-            if item.parameter.requires_grad and not _is_lazy(item.parameter):
+            if item.parameter.requires_grad and not is_lazy(item.parameter):
                 runner.make_states(item, self.state[item.parameter])
         self._runner = runner
 
@@ -253,85 +249,6 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         return f"<{self._configured} for {count} parameters{bound}>"
 
 
-# -- what an optimizer is bound to ---------------------------------------------------------------
-
-
-def _groups_of(target: Any) -> tuple[list[dict[str, Any]], str]:
-    """Return torch-style groups, and the name of the model if there is one."""
-    if isinstance(target, nn.Module):
-        named = list(target.named_parameters())
-        if not named:
-            raise _bad(
-                f"`{type(target).__name__}` has no parameters", "bind it to a model that has some"
-            )
-        group = {"params": [p for _, p in named], "param_names": [n for n, _ in named]}
-        return [group], type(target).__name__
-    if isinstance(target, Tensor):
-        raise _bad("this is a single tensor", "put it into a list: `[tensor]`")
-    if not isinstance(target, Iterable):
-        raise _bad(
-            f"this is a `{type(target).__name__}`",
-            "give a model, its parameters, named parameters, or groups of them",
-        )
-    items = list(target)
-    if not items:
-        raise _bad("there are no parameters", "give a model; an iterator can be used only once")
-    if all(isinstance(i, dict) for i in items):
-        return [_group(i) for i in items], ""
-    return [_group({"params": items})], ""
-
-
-def _group(group: dict[str, Any]) -> dict[str, Any]:
-    """Return a group with its parameters in a list, and their names in another if they have any."""
-    if "params" not in group:
-        raise _bad("a group has no `params`", 'write `{"params": [...], "lr": 0.1}`')
-    params = group["params"]
-    items = [params] if isinstance(params, Tensor) else list(params)
-    if items and all(isinstance(i, tuple) and len(i) == 2 for i in items):
-        return {**group, "params": [p for _, p in items], "param_names": [n for n, _ in items]}
-    return {**group, "params": items}
-
-
-def _listed(group: dict[str, Any]) -> list[Any]:
-    params = group.get("params", ())
-    if isinstance(params, Tensor):
-        return [params]
-    group["params"] = list(params)
-    return [i[1] if isinstance(i, tuple) else i for i in group["params"]]
-
-
-def _check_parameters(parameters: list[Any], groups: list[dict[str, Any]]) -> None:
-    seen = {id(p) for g in groups for p in g["params"]}
-    for p in parameters:
-        if not isinstance(p, Tensor):
-            raise _bad(
-                f"a `{type(p).__name__}` stands among the parameters",
-                "give a model, its parameters, or pairs of name and parameter",
-            )
-        if not p.is_leaf:
-            raise _bad(
-                f"a tensor of shape {list(p.shape)} was computed from others, so that it is no parameter",
-                "give the parameter itself, made with `requires_grad=True` or as `nn.Parameter`",
-            )
-        if id(p) in seen:
-            raise _bad(
-                f"a parameter of shape {list(p.shape)} is given twice",
-                "give each parameter once; a tied one stands in `named_parameters()` once already",
-            )
-        if not _is_lazy(p) and any(s == 0 and n > 1 for s, n in zip(p.stride(), p.shape)):
-            raise _bad(
-                f"a parameter of shape {list(p.shape)} is expanded: several elements share one place",
-                "make it dense: `nn.Parameter(tensor.clone())`",
-            )
-        if not (p.is_floating_point() or p.is_complex()):
-            raise _bad(f"a parameter holds {p.dtype}, which has no gradient", "leave it out")
-        seen.add(id(p))
-
-
-def _is_lazy(p: Tensor) -> bool:
-    return nn.parameter.is_lazy(p) or p.is_meta
-
-
 def _shown(hyperparameters: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield what a group shows: numbers; a schedule's is filled in at each step."""
     for name, value in hyperparameters.items():
@@ -339,66 +256,3 @@ def _shown(hyperparameters: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
             yield name, tuple(0.0 if callable(v) else v for v in value)
         else:
             yield name, 0.0 if callable(value) else value
-
-
-def _bad(message: str, fix: str) -> DslmutError:
-    return BadBinding.raised(user_span(), message, fix=fix)
-
-
-# -- the functional style ------------------------------------------------------------------------
-
-
-def update(m: Mut[M], opt: Mut[OptState[M]], g: Grads[M], /) -> None:
-    """Update a model by a gradient record: ``update(mut(m), mut(opt), g)``.
-
-    Args:
-        m: The model, marked.
-        opt: The optimizer state that was made for it, marked.
-        g: From ``value_and_grad``. Parameters that the loss does not depend on are skipped, as
-            after ``loss.backward()``.
-
-    Raises:
-        CheckError: E1103 for an argument that is not marked.
-        MutationError: E0702 where state or gradient belong to another model; nothing was changed.
-    """
-    from dslmut.functions import runtime
-
-    model = m._o if type(m) is Token else runtime.missing(_UPDATE, "m", m)
-    state = opt._o if type(opt) is Token else runtime.missing(_UPDATE, "opt", opt)
-    if not isinstance(g, Gradient):
-        raise ForeignGradient.raised(
-            user_span(),
-            f"the third argument is a gradient record, and this is a `{type(g).__name__}`",
-            fix="give what `value_and_grad` or `grad` returned",
-        )
-    _check_belongs(model, state, g)
-    state.step(gradients=g)
-
-
-_UPDATE = Spec(well_known("dslmut.update"), frozenset({"m", "opt"}))  # pyright: ignore[reportArgumentType]
-update.__dslmut__ = _UPDATE  # pyright: ignore[reportFunctionMemberAccess]
-
-
-def _check_belongs(model: Any, state: Any, g: Gradient[Any]) -> None:
-    if not isinstance(state, OptState) or not isinstance(model, nn.Module):
-        raise ForeignGradient.raised(
-            user_span(),
-            f"`update` takes a model and its optimizer state, and got `{type(model).__name__}` and `{type(state).__name__}`",
-            fix="write `update(mut(m), mut(opt), g)`",
-        )
-    own = set(map(id, model.parameters()))
-    name = type(model).__name__
-    if not all(id(p) in own for p in g._parameters):
-        raise ForeignGradient.raised(
-            user_span(),
-            f"the gradient was taken of another model than this `{name}`",
-            fix="take it of the model that is updated: `value_and_grad(loss_of, m, ...)`",
-        )
-    held = {id(p) for group in state.param_groups for p in group["params"]}
-    if not all(id(p) in held for p in g._parameters):
-        bound = state._model_name or "other parameters"
-        raise ForeignGradient.raised(
-            user_span(),
-            f"the state is bound to another `{bound}`, not to this `{name}`",
-            fix=f"bind one to this model: `{state._configured.definition.__name__}(m, ...)`",
-        )

@@ -14,7 +14,8 @@ from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span, warn_user
 
 if TYPE_CHECKING:
-    from dslmut.optim.running import Item, Runner
+    from dslmut.optim.numbers import Item
+    from dslmut.optim.running import Runner
 
 
 def load(

@@ -1,0 +1,98 @@
+"""What an optimizer is bound to: a model, parameters, named ones, or groups of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor, nn
+
+from dslmut.diagnostics.codes.optimizers import BadBinding
+from dslmut.diagnostics.exceptions import DslmutError
+from dslmut.diagnostics.raising import user_span
+
+
+def groups_of(target: Any) -> tuple[list[dict[str, Any]], str]:
+    """Return torch-style groups, and the name of the model if there is one."""
+    if isinstance(target, nn.Module):
+        named = list(target.named_parameters())
+        if not named:
+            raise bad_binding(
+                f"`{type(target).__name__}` has no parameters", "bind it to a model that has some"
+            )
+        group = {"params": [p for _, p in named], "param_names": [n for n, _ in named]}
+        return [group], type(target).__name__
+    if isinstance(target, Tensor):
+        raise bad_binding("this is a single tensor", "put it into a list: `[tensor]`")
+    if not isinstance(target, Iterable):
+        raise bad_binding(
+            f"this is a `{type(target).__name__}`",
+            "give a model, its parameters, named parameters, or groups of them",
+        )
+    items = list(target)
+    if not items:
+        raise bad_binding(
+            "there are no parameters", "give a model; an iterator can be used only once"
+        )
+    if all(isinstance(i, dict) for i in items):
+        return [_group(i) for i in items], ""
+    return [_group({"params": items})], ""
+
+
+def _group(group: dict[str, Any]) -> dict[str, Any]:
+    """Return a group with its parameters in a list, and their names in another if they have any."""
+    if "params" not in group:
+        raise bad_binding("a group has no `params`", 'write `{"params": [...], "lr": 0.1}`')
+    params = group["params"]
+    items = [params] if isinstance(params, Tensor) else list(params)
+    if items and all(isinstance(i, tuple) and len(i) == 2 for i in items):
+        return {**group, "params": [p for _, p in items], "param_names": [n for n, _ in items]}
+    return {**group, "params": items}
+
+
+def listed(group: dict[str, Any]) -> list[Any]:
+    """Return the parameters of a group, whose iterators are made lists."""
+    params = group.get("params", ())
+    if isinstance(params, Tensor):
+        return [params]
+    group["params"] = list(params)
+    return [i[1] if isinstance(i, tuple) else i for i in group["params"]]
+
+
+def check_parameters(parameters: list[Any], groups: list[dict[str, Any]]) -> None:
+    """Refuse what is no parameter, or stands in a group already (E-OPT-005)."""
+    seen = {id(p) for g in groups for p in g["params"]}
+    for p in parameters:
+        if not isinstance(p, Tensor):
+            raise bad_binding(
+                f"a `{type(p).__name__}` stands among the parameters",
+                "give a model, its parameters, or pairs of name and parameter",
+            )
+        if not p.is_leaf:
+            raise bad_binding(
+                f"a tensor of shape {list(p.shape)} was computed from others, so that it is no parameter",
+                "give the parameter itself, made with `requires_grad=True` or as `nn.Parameter`",
+            )
+        if id(p) in seen:
+            raise bad_binding(
+                f"a parameter of shape {list(p.shape)} is given twice",
+                "give each parameter once; a tied one stands in `named_parameters()` once already",
+            )
+        if not is_lazy(p) and any(s == 0 and n > 1 for s, n in zip(p.stride(), p.shape)):
+            raise bad_binding(
+                f"a parameter of shape {list(p.shape)} is expanded: several elements share one place",
+                "make it dense: `nn.Parameter(tensor.clone())`",
+            )
+        if not (p.is_floating_point() or p.is_complex()):
+            raise bad_binding(f"a parameter holds {p.dtype}, which has no gradient", "leave it out")
+        seen.add(id(p))
+
+
+def is_lazy(p: Tensor) -> bool:
+    """Say whether a parameter does not exist yet."""
+    return nn.parameter.is_lazy(p) or p.is_meta
+
+
+def bad_binding(message: str, fix: str) -> DslmutError:
+    """Return E-OPT-005."""
+    return BadBinding.raised(user_span(), message, fix=fix)
