@@ -11,11 +11,7 @@ import os
 import sys
 from typing import Any
 
-import jaxtyping
 import torch
-from beartype import BeartypeConf
-from beartype.door import is_bearable
-from beartype.roar import BeartypeException
 from torch import Tensor, nn
 
 from dslmut.diagnostics.codes.values import ValueDoesNotFit
@@ -27,9 +23,6 @@ from dslmut.functions.spec import Spec
 
 ENABLED = os.environ.get("DSLMUT_CHECKS", "1") not in ("0", "false", "off")
 """Whether a process checks at all."""
-
-_NUMBERS = BeartypeConf(is_pep484_tower=True)
-"""An int may be given for a float, as type checkers have it."""
 
 CACHE = 512
 """How many keys a function remembers; ever new shapes start again."""
@@ -130,6 +123,8 @@ def _problem(slots: tuple[Slot | None, ...], values: tuple[Any, ...]) -> Problem
     sizes: dict[str, int] = {}
     binders: dict[str, str] = {}
     models = [v for v in values if isinstance(v, nn.Module) and declarations(type(v))]
+    import jaxtyping
+
     with jaxtyping.jaxtyped("context"):  # pyright: ignore[reportGeneralTypeIssues]
         if len(models) == 1:
             _join_fields(models[0], sizes, binders)
@@ -149,16 +144,33 @@ def _problem(slots: tuple[Slot | None, ...], values: tuple[Any, ...]) -> Problem
 def _fits(value: Any, slot: Slot) -> bool:
     if isinstance(value, nn.Module):
         value = value._modules.get("_orig_mod") or value  # torch.compile(model)
-    try:
-        if slot.shaped:
-            return isinstance(value, slot.hint)
-        return is_bearable(value, slot.hint, conf=_NUMBERS)
-    except BeartypeException:  # a hint that beartype does not know says nothing
-        return True
+    if slot.shaped:
+        return isinstance(value, slot.hint)
+    return _bearable()(value, slot.hint)
+
+
+@functools.cache
+def _bearable() -> Callable[[Any, Any], bool]:
+    """Return beartype's check; it takes longer to import than all of ours, so that is put off."""
+    from beartype import BeartypeConf
+    from beartype.door import is_bearable
+    from beartype.roar import BeartypeException
+
+    numbers = BeartypeConf(is_pep484_tower=True)  # an int may be given for a float
+
+    def bearable(value: Any, hint: Any) -> bool:
+        try:
+            return is_bearable(value, hint, conf=numbers)
+        except BeartypeException:  # a hint that beartype does not know says nothing
+            return True
+
+    return bearable
 
 
 def _join_fields(model: nn.Module, sizes: dict[str, int], binders: dict[str, str]) -> None:
     """Bind the dimension names of a model's declared fields, for the whole call."""
+    import jaxtyping
+
     for name, declared in declarations(type(model)).items():
         value = getattr(model, name, None)
         if declared.dimensions is None or not isinstance(value, Tensor):
