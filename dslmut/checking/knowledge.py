@@ -38,9 +38,6 @@ NAMED_PARTS = frozenset("named_parameters named_buffers named_modules named_chil
 MODULE_TENSORS = frozenset({"parameters", "named_parameters", "buffers", "named_buffers"})
 """Those whose parts are tensors."""
 
-MODULE_READERS = frozenset("zero_grad extra_repr get_extra_state double_backward".split())
-"""Methods of ``nn.Module`` that change nothing that belongs to the model."""
-
 STATE_WRITERS = frozenset("step add_param_group load_state_dict".split())
 """Methods that change an optimizer state."""
 
@@ -64,9 +61,9 @@ VIEWS = frozenset(
     "T mT H mH data real imag view view_as reshape reshape_as detach transpose swapaxes swapdims "
     "t permute movedim moveaxis squeeze unsqueeze flatten unflatten ravel expand expand_as "
     "broadcast_to narrow select diagonal unfold as_strided contiguous to float double half "
-    "bfloat16 cpu cuda type type_as requires_grad_ index_select_view numpy untyped_storage "
+    "bfloat16 cpu cuda type type_as requires_grad_ numpy untyped_storage "
     "__getitem__ values indices resolve_conj resolve_neg positive align_to rename refine_names "
-    "as_subclass slice_inverse view_as_real view_as_complex atleast_1d atleast_2d atleast_3d "
+    "as_subclass view_as_real view_as_complex atleast_1d atleast_2d atleast_3d "
     "adjoint from_numpy as_tensor asarray".split()
 )
 """Attributes, methods and functions whose result may share the storage of the tensor."""
@@ -79,9 +76,6 @@ VIEW_LISTS = frozenset(
 
 NO_WRITERS = frozenset({"__init__", "__len__", "_"})
 """Names that end in an underscore and change nothing."""
-
-TENSOR_KEEPERS = frozenset({"detach_"})
-"""In-place methods of a tensor that return it: all of them do."""
 
 FUNCTION_WRITERS = frozenset(
     "vector_to_parameters swap_tensors replace_all_batch_norm_modules_ "
@@ -98,17 +92,11 @@ COPIES = frozenset({"copy.deepcopy", "torch.clone"})
 SHALLOW = frozenset({"copy.copy", "torch.compile", "torch.jit.script", "torch.jit.trace"})
 """Functions that give another object on the same parameters."""
 
-LISTING = frozenset("list tuple set frozenset sorted reversed iter next_of deque".split())
-"""Functions of Python that hold the items of their argument."""
-
 NUMBERS = frozenset(
     "len isinstance issubclass id hash callable bool int float complex str repr format ord chr "
     "bytes range print all any hasattr type divmod round abs input open".split()
 )
 """Functions of Python whose result is no alias of an argument."""
-
-EXTREMES = frozenset({"min", "max", "sum"})
-"""Functions of Python that may return an argument or an item of one."""
 
 CONTAINER_ADDERS = frozenset(
     "append add appendleft insert extend update setdefault extendleft push put".split()

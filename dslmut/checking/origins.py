@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from dslmut.checking.entities import (
-    CALLABLE,
     FIELD,
     MARKABLE,
     PART,
@@ -139,7 +138,6 @@ class Value:
 
 NOTHING = Value()
 PLAIN_VALUE = Value(PLAIN)
-FUNCTION = Value(CALLABLE)
 
 
 def join(a: Value, b: Value) -> Value:
