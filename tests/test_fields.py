@@ -226,6 +226,82 @@ def zero(m: Mut[nn.Module]) -> None:
     m.a = m.a * 0
 
 
+OLD_VALUES = """
+    old = m.a; m.a = m.a + 1; return old.clone()
+    old = m.a; m.a = m.a + 1; return old.reshape(2, 2) * 1
+    old = m.a; n = old.numel(); m.a = m.a + 1; return old * n / 4
+    old = m.a; shape = old.shape; m.a = m.a + 1; return old.view(shape) * 1
+    old = m.a; m.a = m.a + 1; return torch.stack([old])[0]
+    old = m.a; m.a = m.a + 1; return [old][0] * 1
+    old = m.a.T; m.a = m.a + 1; return old.T * 1
+    old = m.a; m.a = m.a + 1; i = 0; return torch.stack([old[i], old[1]])
+    old = m.a; [p.add_(1) for p in m.parameters()]; return old * 1
+    old = m.a; [b.add_(1) for n, b in m.named_parameters()]; return old * 1
+    old = m.a; opt = torch.optim.SGD(m.parameters(), lr=1.0); opt.step(); return old * 1
+    olds = [m.a]; m.a = m.a + 1; return olds[0] * 1
+    olds = {"a": m.a}; m.a = m.a + 1; return olds["a"] * 1
+    olds = (m.a, 3); m.a = m.a + 1; return olds[0] * 1
+    olds = []; olds.append(m.a); m.a = m.a + 1; return olds[0] * 1
+    old = getattr(m, "a"); m.a = m.a + 1; return old * 1
+    old = m.get_parameter("a"); m.a = m.a + 1; return old * 1
+    old = m.a; set_field(m, "a", m.a + 1); return old * 1
+    old = m.a; nn.utils.vector_to_parameters(torch.ones(8), m.parameters()); return old * 1
+    old = m.a; late = lambda: old * 1; m.a = m.a + 1; return late()
+    old = m.a if m.training else m.b; m.a = m.a + 1; return old * 1
+    old = other = m.a; m.a = m.a + 1; return other * 1
+    old, _ = m.a, m.b; m.a = m.a + 1; return old * 1
+    (old := m.a); m.a = m.a + 1; return old * 1
+    old = m.a; m.a += 1; return old * 1
+    old = m.a; m.a[0] = 9.0; return old * 1
+    old = m.a; m.load_state_dict({"a": m.a + 1, "b": m.b}); return old * 1
+    old = m.a; torch.add(m.a, 1, out=m.a); return old * 1
+    old = m.a; nn.init.zeros_(m.a); return old * 1
+"""
+
+
+@pytest.mark.parametrize("body", [b.strip() for b in OLD_VALUES.strip().splitlines()])
+def test_every_way_to_keep_an_old_value(load, body: str) -> None:
+    text = "import torch\nfrom torch import Tensor, nn\nfrom dslmut import Mut, fn, set_field\n\n@fn\n"
+    lines = "\n".join(f"    {line}" for line in body.split("; "))
+    module = load(f"{text}def f(m: Mut[nn.Module]) -> Tensor:\n{lines}\n")
+    m = square()
+    for p in m.parameters():
+        p.grad = torch.ones(2, 2)
+    assert module.f(mut(m)).tolist() == A
+    assert m.a.tolist() != A
+
+
+def test_a_nested_function_sees_the_value_that_was_read() -> None:
+    @fn
+    def f(m: Mut[nn.Module]) -> Tensor:
+        old = m.a
+
+        def later() -> Tensor:
+            return old * 1
+
+        m.a = m.a * 0
+        return later()
+
+    assert run(f)[1].tolist() == A
+
+
+def test_lists_of_parameters_stay_parameters() -> None:
+    @fn
+    def f(m: Mut[nn.Module]) -> None:
+        params = [m.a, m.b]
+        zero(mut(m))
+        nn.utils.clip_grad_norm_(params, 1.0)
+        opt = torch.optim.SGD(params, lr=1.0)
+        opt.step()
+
+    m = square()
+    for p in m.parameters():
+        p.grad = torch.full((2, 2), 10.0)
+    f(mut(m))
+    assert m.a.grad.norm() < 1
+    assert m.a.tolist() != [[0.0, 0.0], [0.0, 0.0]]
+
+
 def test_handles_stay_the_objects_themselves() -> None:
     @fn
     def f(m: Mut[nn.Module]) -> tuple[bool, Tensor | None]:
@@ -391,6 +467,46 @@ def test_all_targets_are_checked_before_the_first_is_set() -> None:
         with pytest.raises(FieldError):
             f(mut(m))
         assert m.a.tolist() == A
+
+
+TARGETS = """
+    m.a, m.enc.b = torch.zeros(2, 2), torch.zeros(3)
+    m.enc.a, m.b = torch.zeros(2, 2), torch.zeros(3)
+    (m.a, (m.enc.a, m.b)) = (torch.zeros(2, 2), (torch.zeros(2, 2), torch.zeros(3)))
+    m.a[0], m.a[1] = 0.0, "a"
+    m.a, m.enc.a[0] = torch.zeros(2, 2), torch.zeros(3)
+    [m.a, *m.enc.rest] = torch.zeros(2, 2), torch.zeros(3)
+    m.a = m.enc.a = m.b[0] = torch.zeros(2, 2)
+"""
+
+
+@pytest.mark.parametrize("body", [b.strip() for b in TARGETS.strip().splitlines()])
+def test_one_statement_sets_all_of_its_fields_or_none(load, body: str) -> None:
+    text = "import torch\nfrom torch import nn\nfrom dslmut import Mut, fn\n\n@fn\n"
+    module = load(f"{text}def f(m: Mut[nn.Module]) -> None:\n    {body}\n")
+    m = square()
+    m.enc = square()
+    with pytest.raises(FieldError):
+        module.f(mut(m))
+    for part in (m, m.enc):
+        assert part.a.tolist() == A
+        assert part.b.tolist() == B
+
+
+def test_targets_are_bound_in_the_order_of_python(load) -> None:
+    @fn
+    def f(m: Mut[nn.Module], n: Mut[nn.Module]) -> int:
+        a = m
+        a.a, a = torch.zeros(2, 2), n
+        i, a.a[i] = 1, 7.0
+        a.b[i], j = 8.0, 2
+        return i + j
+
+    m, n = square(), square()
+    assert f(mut(m), mut(n)) == 3
+    assert not m.a.any()
+    assert n.a.tolist() == [[1.0, 2.0], [7.0, 7.0]]
+    assert n.b.tolist() == [[5.0, 6.0], [8.0, 8.0]]
 
 
 def test_items_are_not_broadcast() -> None:

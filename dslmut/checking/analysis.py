@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,9 +12,10 @@ from dslmut.checking.definitions import decorator_word
 from dslmut.checking.entities import Kind, Parameter, Passing, Type, Word
 from dslmut.checking.expressions import EXPRESSIONS
 from dslmut.checking.facts import Facts, Signature
-from dslmut.checking.origins import Binding, Origin, Root, Value
+from dslmut.checking.origins import Binding, Origin, Root, Value, join
 from dslmut.checking.resolve import Resolver, read_annotation, read_parameters
 from dslmut.checking.rules import fields, mutation, optimizers
+from dslmut.checking.scopes import arguments_of
 from dslmut.checking.source import Definition, FunctionNode, Source, parse
 from dslmut.checking.statements import STATEMENTS
 from dslmut.checking.static import ModuleFile, Project, StaticResolver, home_of
@@ -50,7 +51,7 @@ def analyse(
     facts = Facts()
     if not extern:
         facts = walk_function(source, definition.node, resolver, signature)
-        found += mutation.check_calls(facts, source)
+        found += mutation.check_calls(facts, source, restricted=True)
         found += mutation.check_changes(facts, signature, source)
         found += mutation.check_rebindings(facts, signature, source)
         found += fields.check_fields(facts, source)
@@ -79,9 +80,13 @@ def walk_function(
     facts = Facts()
     walk = Walk(source, resolver, facts, HANDLERS, node, signature)
     parameters = signature.parameters if signature else read_parameters(node, resolver)
-    _seed(walk, node, parameters)
-    _run(walk, node)
-    return facts
+    while True:
+        # Again where a function inside rebinds names of this one.
+        before = dict(walk.ever) if walk.rebound else {}
+        _seed(walk, node, parameters)
+        _run(walk, node)
+        if not walk.rebound or walk.ever == before:
+            return facts
 
 
 def _run(walk: Walk, node: FunctionNode | ast.Module | ast.ClassDef) -> None:
@@ -98,16 +103,17 @@ def _walk_nested(walk: Walk) -> None:
     while True:
         before = dict(walk.ever)
         for node in inner:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and _is_checked(
-                node, walk.resolver
-            ):
+            if isinstance(node, _DEFS) and _is_checked(node, walk.resolver):
                 continue
             child = Walk(walk.source, walk.resolver, walk.facts, HANDLERS, node, parent=walk)
             if not isinstance(node, ast.ClassDef):
-                _seed(child, node, read_parameters(node, walk.resolver), inner=True)
+                _seed_inner(child, node, walk.defaults.get(id(node), {}))
             _run(child, node)
         if walk.ever == before:
             return
+
+
+_DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def _is_checked(node: ast.FunctionDef | ast.AsyncFunctionDef, resolver: Resolver) -> bool:
@@ -115,25 +121,33 @@ def _is_checked(node: ast.FunctionDef | ast.AsyncFunctionDef, resolver: Resolver
     return bool(words & {Word("fn"), Word("extern"), Word("optimizer")})
 
 
-def _seed(
-    walk: Walk, node: FunctionNode, parameters: Iterable[Parameter], inner: bool = False
-) -> None:
+def _seed(walk: Walk, node: FunctionNode, parameters: Iterable[Parameter]) -> None:
     """Bind the parameters to what is known of them from the signature."""
+    places = {a.arg: a for a in arguments_of(node)}
     for parameter in parameters:
         type_ = _argument_type(parameter)
-        origins = frozenset[Origin]()
-        if type_.kind is not Kind.PLAIN:
-            root = Root.MUT if parameter.mut else Root.PARAM
-            if inner:
-                # Called from here, with what this function may or may not change: unknown.
-                root = Root.FRESH
-            origins = frozenset({Origin(root, parameter.name, type_.kind)})
-        argument = next(
-            a for a in ast.walk(node.args) if isinstance(a, ast.arg) and a.arg == parameter.name
-        )
-        span = walk.source.span(argument)
-        binding = Binding(Value(type_, origins), frozenset((o, span) for o in origins))
-        walk.env[parameter.name] = walk.ever[parameter.name] = binding
+        root = Root.MUT if parameter.mut else Root.PARAM
+        origins = frozenset({Origin(root, parameter.name, type_.kind)})
+        value = Value(type_, origins if type_.kind is not Kind.PLAIN else frozenset())
+        _bind_parameter(walk, places[parameter.name], value)
+
+
+def _seed_inner(walk: Walk, node: FunctionNode, defaults: Mapping[str, Value]) -> None:
+    """Bind the parameters of a function inside: called from here with we don't know what."""
+    places = {a.arg: a for a in arguments_of(node)}
+    for parameter in read_parameters(node, walk.resolver):
+        type_ = _argument_type(parameter)
+        value = Value(type_, frozenset({Origin(Root.FRESH, parameter.name, type_.kind)}))
+        default = defaults.get(parameter.name)
+        if default is not None:
+            value = join(value, default) if parameter.annotated else default
+        _bind_parameter(walk, places[parameter.name], value)
+
+
+def _bind_parameter(walk: Walk, argument: ast.arg, value: Value) -> None:
+    span = walk.source.span(argument)
+    binding = Binding(value, frozenset((o, span) for o in value.reachable))
+    walk.env[argument.arg] = walk.ever[argument.arg] = binding
 
 
 def _argument_type(parameter: Parameter) -> Type:
@@ -177,7 +191,7 @@ def check_source(source: Source, file: ModuleFile) -> list[Diagnostic]:
             found += optimizers.check_body(source, definition, resolver)
         elif not any(_is_function(s) for s in definition.outer):
             facts = walk_function(source, node, resolver, None)
-            found += mutation.check_calls(facts, source)
+            found += mutation.check_calls(facts, source, restricted=False)
     return sorted(suppressed(_unique(found), source), key=_order)
 
 
@@ -190,7 +204,7 @@ def _check_plain(source: Source, file: ModuleFile) -> Iterator[Diagnostic]:
     facts = Facts()
     walk = Walk(source, StaticResolver(file), facts, HANDLERS, source.tree)
     walk.block(source.tree.body)
-    yield from mutation.check_calls(facts, source)
+    yield from mutation.check_calls(facts, source, restricted=False)
 
 
 def _unique(found: list[Diagnostic]) -> list[Diagnostic]:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dslmut.checking import entities as en
-from dslmut.checking.entities import Function, Parameter, Passing, Role
-from dslmut.checking.facts import Argument, Misplaced, Place, Verb
+from dslmut.checking.entities import Function, Parameter, Passing
+from dslmut.checking.facts import Call, Misplaced, Note, Passed, Place, Verb
 from dslmut.checking.origins import (
     Value,
 )
@@ -58,10 +58,10 @@ def unmarked(walk: Walk, node: ast.expr) -> tuple[bool, ast.expr]:
     if not is_marker(walk, node):
         return False, node
     assert isinstance(node, ast.Call)
-    walk.facts.markers.add(id(node))
+    walk.facts.note(node, Note.MARKER)
     if len(node.args) != 1 or node.keywords or isinstance(node.args[0], ast.Starred):
         walk.facts.record(Misplaced(node, Place.ARITY))
-        return False, node.args[0] if node.args else ast.copy_location(ast.Constant(None), node)
+        return True, node.args[0] if node.args else ast.copy_location(ast.Constant(None), node)
     inner = node.args[0]
     if not isinstance(inner, ast.Name):
         walk.facts.record(Misplaced(node, Place.EXPRESSION))
@@ -107,48 +107,29 @@ def matched(
             position += 1
 
 
-def meet_parameters(walk: Walk, function: Function, given: list[Given]) -> None:
-    """Compare each argument's marker with its parameter."""
-    parameters = function.parameters
-    for argument, parameter in matched(parameters or (), given):
-        expected = parameter is not None and parameter.mut
-        if argument.marked and accepts_mark(walk, function, expected, parameters is None):
-            mark(walk, argument, function.name)
-        elif argument.marked or (expected and not is_none(argument)):
-            walk.facts.record(
-                Argument(
-                    argument.node,
-                    argument.marked,
-                    function,
-                    parameter,
-                    function.name,
-                    argument.value,
-                )
-            )
+def meet(
+    walk: Walk,
+    node: ast.Call,
+    function: Function,
+    given: list[Given],
+    receiver: Passed | None = None,
+) -> None:
+    """Record a call of a known function, whose markers the rules compare with its parameters."""
+    passed = tuple(
+        Passed(a.node if a.marked else a.subject, a.marked, parameter)
+        for a, parameter in matched(function.parameters or (), given)
+    )
+    walk.facts.record(Call(node, function, passed, receiver))
+    mark_all(walk, given, function.name)
 
 
-def accepts_mark(walk: Walk, function: Function, expected: bool, unknown: bool) -> bool:
-    """Say whether a marked argument means something to a function."""
-    if expected:
-        return True
-    if function.role is Role.PLAIN:
-        # A plain function may change anything; but only @fn hands it the object, not the token.
-        return walk.restricted
-    return function.role is Role.FN and unknown
-
-
-def is_none(argument: Given) -> bool:
-    """Say whether an argument is left out by ``None``."""
-    return isinstance(argument.subject, ast.Constant) and argument.subject.value is None
+def mark_all(walk: Walk, given: Iterable[Given], target: str) -> None:
+    """Record that the marked arguments of a call are changed by it."""
+    for argument in given:
+        if argument.marked:
+            mark(walk, argument, target)
 
 
 def mark(walk: Walk, argument: Given, target: str) -> None:
     """Record that a marked argument is changed by the call."""
     walk.change(argument.node, argument.subject, argument.value.origins, Verb.ARGUMENT, target)
-
-
-def mark_unknown(walk: Walk, given: Iterable[Given]) -> None:
-    """Record the markers of a call of we don't know what."""
-    for argument in given:
-        if argument.marked:
-            mark(walk, argument, "this call")

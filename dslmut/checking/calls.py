@@ -1,4 +1,4 @@
-"""Calls: which argument meets which parameter, what is changed by them, and what comes back."""
+"""Calls: which function, with which markers, and what is changed by it."""
 
 from __future__ import annotations
 
@@ -6,23 +6,11 @@ import ast
 
 from dslmut.checking import entities as en
 from dslmut.checking import knowledge as kn
-from dslmut.checking.arguments import (
-    Given,
-    arguments,
-    is_marker,
-    mark_unknown,
-    meet_parameters,
-    unmarked,
-)
+from dslmut.checking.arguments import Given, arguments, is_marker, mark_all, meet, unmarked
 from dslmut.checking.entities import Function, Kind
-from dslmut.checking.facts import Misplaced, Place, Verb
+from dslmut.checking.facts import Misplaced, Note, Place, Verb
 from dslmut.checking.methods import call_method
-from dslmut.checking.origins import (
-    Bound,
-    Value,
-    fresh_tensor,
-    join_all,
-)
+from dslmut.checking.origins import Bound, Value, fresh_tensor, join_all
 from dslmut.checking.results import construct, result, unknown_result
 from dslmut.checking.walk import Walk, is_tensor
 
@@ -30,28 +18,27 @@ from dslmut.checking.walk import Walk, is_tensor
 def call(walk: Walk, node: ast.Call) -> Value:
     """Return what a call may give, and record what it changes."""
     if is_marker(walk, node):
-        return _stray_marker(walk, node)
+        walk.facts.record(Misplaced(node, Place.NOT_AN_ARGUMENT))
+        return join_all(walk.evaluate(a) for a in node.args)
     func = node.func
-    if isinstance(func, ast.Attribute):
-        marked, subject = unmarked(walk, func.value)
-        receiver = walk.handle(subject)
-        if not isinstance(receiver.entity, en.Module | en.Class):
-            given = arguments(walk, node)
-            return call_method(
-                walk, node, func, Given(func.value, subject, receiver, marked), given
-            )
-        callee = walk.attribute(receiver, func.attr)
-    else:
-        callee = walk.handle(func)
-    return apply(walk, node, callee, arguments(walk, node))
+    if not isinstance(func, ast.Attribute):
+        callee = walk.peek(func)
+        return apply(walk, node, callee, arguments(walk, node))
+    marked, subject = unmarked(walk, func.value)
+    receiver = _receiver(walk, subject, func.attr, marked)
+    given = arguments(walk, node)
+    if isinstance(receiver.entity, en.Module | en.Class):
+        return apply(walk, node, walk.attribute(receiver, func.attr), given)
+    return call_method(walk, node, func.attr, Given(func.value, subject, receiver, marked), given)
 
 
-def _stray_marker(walk: Walk, node: ast.Call) -> Value:
-    walk.facts.record(Misplaced(node, Place.NOT_AN_ARGUMENT))
-    return join_all(walk.evaluate(a) for a in node.args)
-
-
-# -- what a call does ----------------------------------------------------------------------------
+def _receiver(walk: Walk, subject: ast.expr, method: str, marked: bool) -> Value:
+    """Evaluate a receiver: its value is needed, or the very object, or neither."""
+    if marked or kn.in_place(method) or method in kn.OBJECT_METHODS:
+        return walk.handle(subject)
+    if method in kn.TENSOR_NUMBERS - kn.VALUE_METHODS:
+        return walk.peek(subject)
+    return walk.evaluate(subject)
 
 
 def apply(walk: Walk, node: ast.Call, callee: Value, given: list[Given]) -> Value:
@@ -59,16 +46,15 @@ def apply(walk: Walk, node: ast.Call, callee: Value, given: list[Given]) -> Valu
     entity = callee.entity
     if isinstance(entity, Bound):
         receiver = Given(node.func, node.func, entity.receiver)
-        func = ast.copy_location(ast.Attribute(node.func, entity.name, ast.Load()), node.func)
-        return call_method(walk, node, func, receiver, given)
+        return call_method(walk, node, entity.name, receiver, given)
     if isinstance(entity, Function):
         return call_function(walk, node, entity, given)
     if isinstance(entity, en.Class):
         return construct(walk, node, entity, given)
-    mark_unknown(walk, given)
+    mark_all(walk, given, "this call")
     if is_callable_model(callee):
         return fresh_tensor(walk.fresh(node, Kind.TENSOR))
-    return unknown_result(walk, node, given)
+    return unknown_result(walk, node, [g.value for g in given])
 
 
 def is_callable_model(callee: Value) -> bool:
@@ -76,59 +62,59 @@ def is_callable_model(callee: Value) -> bool:
     return callee.type.kind is Kind.MODEL or (callee.type.kind is Kind.PART and callee.inside_model)
 
 
-def call_function(
-    walk: Walk,
-    node: ast.Call,
-    function: Function,
-    given: list[Given],
-    receiver: Value | None = None,
-) -> Value:
-    """Return what a known function gives, having checked its markers."""
+def call_function(walk: Walk, node: ast.Call, function: Function, given: list[Given]) -> Value:
+    """Return what a known function gives, having recorded its markers and what it writes."""
     if function.passes:
-        pass_on(walk, given)
+        _pass_on(walk, node, given)
     else:
-        meet_parameters(walk, function, given)
-    torch_writer(walk, node, function, given)
-    return result(walk, node, function, given, receiver)
+        meet(walk, node, function, given)
+    _known_writer(walk, node, function, given)
+    return result(walk, node, function, given)
 
 
-def pass_on(walk: Walk, given: list[Given]) -> None:
+def _pass_on(walk: Walk, node: ast.Call, given: list[Given]) -> None:
     """Hand the arguments behind the first on to it, as ``value_and_grad(f, mut(m), x)`` does."""
-    if not given:
-        return
-    entity = given[0].value.entity
+    entity = given[0].value.entity if given else None
     if isinstance(entity, Function) and not entity.passes:
-        meet_parameters(walk, entity, given[1:])
+        meet(walk, node, entity, given[1:])
     else:
-        mark_unknown(walk, given[1:])
+        mark_all(walk, given[1:], "this call")
 
 
-def torch_writer(walk: Walk, node: ast.Call, function: Function, given: list[Given]) -> None:
-    """Record what a function of torch is known to change."""
-    if not kn.module_of_torch(function.qualified):
-        return
+def _known_writer(walk: Walk, node: ast.Call, function: Function, given: list[Given]) -> None:
+    """Record what a function of torch, or our own ``set_field``, is known to change."""
     bare = function.qualified.rpartition(".")[2]
-    for argument in given:
-        if argument.keyword == "out" or (_inplace(given) and argument is given[0]):
-            write(walk, node, argument, bare)
-    if bare in kn.GRADIENT_WRITERS or not given:
+    if not given or not (kn.of_torch(function.qualified) or function.qualified in kn.OWN_WRITERS):
         return
-    if kn.in_place(bare):
-        write(walk, node, given[0], bare)
+    if bare in kn.GRADIENT_WRITERS:
+        for argument in given:
+            walk.needed(argument.value)
+        return
+    written = [g for g in given if g.keyword == "out"]
+    if bare in kn.OWN_WRITERS or function.qualified in kn.OWN_WRITERS:
+        written.append(given[0])
     elif bare in kn.FUNCTION_WRITERS:
-        write(walk, node, given[-1], bare)
+        written += [g for i, g in enumerate(given) if i in kn.FUNCTION_WRITERS[bare]]
+    elif kn.in_place(bare) or _works_in_place(bare, given):
+        written.append(given[0])
+    for argument in written:
+        write(walk, node, argument, bare)
 
 
-def _inplace(given: list[Given]) -> bool:
-    return any(
-        g.keyword == "inplace" and isinstance(g.subject, ast.Constant) and g.subject.value is True
-        for g in given
-    )
+def _works_in_place(bare: str, given: list[Given]) -> bool:
+    """Say whether ``inplace=True`` is given, by name or by position."""
+    position = kn.INPLACE_POSITIONS.get(bare)
+    for i, argument in enumerate(given):
+        if argument.keyword == "inplace" or (argument.keyword is None and i == position):
+            node = argument.subject
+            return isinstance(node, ast.Constant) and node.value is True
+    return False
 
 
 def write(walk: Walk, node: ast.Call, argument: Given, name: str) -> None:
     """Record that a known function changes an argument, or what that holds."""
     value = argument.value
-    touched = value.origins if is_tensor(value) or value.inside_model else value.holds
-    walk.facts.in_place.add(id(node)) if value.type.kind in (Kind.FIELD, Kind.PART) else None
+    touched = value.origins if is_tensor(value) or value.inside_model else value.held
+    if value.in_storage or any(v.in_storage for v in value.contents):
+        walk.facts.note(node, Note.IN_PLACE)
     walk.change(node, argument.subject, touched, Verb.WRITER, name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from dataclasses import replace
 
 from dslmut.checking import entities as en
 from dslmut.checking import knowledge as kn
@@ -13,7 +14,6 @@ from dslmut.checking.origins import (
     NOTHING,
     PLAIN_VALUE,
     Bound,
-    Read,
     Value,
     fresh_tensor,
     holding,
@@ -22,7 +22,7 @@ from dslmut.checking.origins import (
     part,
 )
 from dslmut.checking.targets import store
-from dslmut.checking.walk import Walk, is_tensor
+from dslmut.checking.walk import Walk, default_values, is_tensor
 
 
 def name(walk: Walk, node: ast.Name) -> Value:
@@ -35,7 +35,8 @@ def attribute(walk: Walk, node: ast.Attribute) -> Value:
     if node.attr in kn.SCRATCH:
         walk.handle(node.value)
         return Value(en.TENSOR)
-    owner = walk.evaluate(node.value)
+    neutral = node.attr in kn.TENSOR_NUMBERS - kn.VALUE_METHODS
+    owner = walk.peek(node.value) if neutral else walk.evaluate(node.value)
     if is_tensor(owner):
         return tensor_attribute(owner, node.attr)
     value = walk.attribute(owner, node.attr)
@@ -43,20 +44,12 @@ def attribute(walk: Walk, node: ast.Attribute) -> Value:
         (owner.type.cls is not None and owner.type.cls.members.method(node.attr))
         or _is_method_of_module(owner, node.attr)
     ):
-        return Value(en.CALLABLE, holds=owner.reachable, entity=Bound(owner, node.attr))
-    if value.type.kind in (Kind.FIELD, Kind.PART) and value.origins:
-        return _read(node, value)
-    return value
+        return Value(en.CALLABLE, contents=(owner,), entity=Bound(owner, node.attr))
+    return walk.field_read(node, value)
 
 
 def _is_method_of_module(owner: Value, attr: str) -> bool:
     return owner.type.kind is Kind.MODEL and attr in kn.MODULE_WRITERS | kn.MODULE_MOVERS
-
-
-def _read(node: ast.expr, value: Value) -> Value:
-    """Note that a value shares the storage of a model's field."""
-    read = Read(id(node), value.origins)
-    return Value(value.type, value.origins, value.holds, reads=frozenset({read}))
 
 
 def tensor_attribute(owner: Value, attr: str) -> Value:
@@ -64,33 +57,23 @@ def tensor_attribute(owner: Value, attr: str) -> Value:
     if attr in kn.TENSOR_NUMBERS:
         return PLAIN_VALUE
     if attr in kn.VIEWS:
-        return view(owner)
+        return replace(owner, view=True)
     return Value(en.CALLABLE, entity=Bound(owner, attr))
-
-
-def view(owner: Value) -> Value:
-    """Return another tensor on the same storage."""
-    return Value(owner.type, owner.origins, owner.holds, reads=owner.reads, view=True)
 
 
 def subscript(walk: Walk, node: ast.Subscript) -> Value:
     """``owner[index]``."""
     owner = walk.evaluate(node.value)
-    walk.handle(node.slice)
     if is_tensor(owner):
-        return view(owner)
+        walk.evaluate(node.slice)
+        return replace(owner, view=True)
+    walk.handle(node.slice)
     match node.slice:
-        case ast.Constant(value=int(i)) if owner.elements is not None:
-            if -len(owner.elements) <= i < len(owner.elements):
-                return owner.elements[i]
+        case ast.Constant(value=int(i)) if owner.positional:
+            if -len(owner.contents) <= i < len(owner.contents):
+                return owner.contents[i]
     found = part(owner, "[]")
-    if found.type.kind in (Kind.FIELD, Kind.PART) and found.origins:
-        # m.ws[0], or w[0] of a field: the read behind it stays known.
-        return Value(
-            found.type, found.origins, found.holds,
-            reads=owner.reads or frozenset({Read(id(node), found.origins)}),
-        )  # fmt: skip
-    return found
+    return replace(found, reads=owner.reads) if owner.reads else walk.field_read(node, found)
 
 
 def binary(walk: Walk, node: ast.BinOp) -> Value:
@@ -159,7 +142,7 @@ def tuple_(walk: Walk, node: ast.Tuple) -> Value:
     """``(a, b)``: each keeps its position, unless there is a star."""
     values = [walk.evaluate(e) for e in node.elts]
     starred = any(isinstance(e, ast.Starred) for e in node.elts)
-    return holding(values, walk.fresh(node), positions=not starred)
+    return holding(values, walk.fresh(node), positional=not starred)
 
 
 def list_(walk: Walk, node: ast.List | ast.Set) -> Value:
@@ -219,9 +202,9 @@ def comprehension_names(
 
 def lambda_(walk: Walk, node: ast.Lambda) -> Value:
     """``lambda``: the body is walked at the end, as that of a nested function."""
-    held = [walk.evaluate(d) for d in (*node.args.defaults, *node.args.kw_defaults)]
+    walk.defaults[id(node)] = default_values(walk, node)
     walk.nested.append(node)
-    return Value(en.CALLABLE, holds=join_all(held).reachable if held else frozenset())
+    return FUNCTION
 
 
 def suspended(walk: Walk, node: ast.Await | ast.Yield | ast.YieldFrom) -> Value:
@@ -255,6 +238,8 @@ def constant(walk: Walk, node: ast.Constant) -> Value:
     """A number, a string, None."""
     return PLAIN_VALUE
 
+
+FUNCTION = Value(en.CALLABLE)
 
 EXPRESSIONS: dict[type[ast.AST], Callable[..., Value]] = {
     ast.Name: name,

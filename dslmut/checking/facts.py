@@ -82,23 +82,40 @@ class FieldSet:
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
-    """An argument whose marker and whose parameter disagree.
+class Passed:
+    """An argument of a call, or its receiver.
 
     Args:
-        node: The argument, marker included.
+        node: Its expression, marker included.
         marked: Whether it is ``mut(...)``.
-        callee: The function, where it is known.
-        parameter: Its parameter, where that is known.
-        target: What the call is, in a message.
+        parameter: The parameter that it meets, where that is known.
     """
 
     node: ast.expr
     marked: bool
-    callee: Function | None
-    parameter: Parameter | None
-    target: str
-    value: Value
+    parameter: Parameter | None = None
+
+    @property
+    def is_none(self) -> bool:
+        """Say whether the argument is left out by ``None``."""
+        return isinstance(self.node, ast.Constant) and self.node.value is None
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call of a function that is known.
+
+    Args:
+        node: The call.
+        callee: The function.
+        passed: Its arguments.
+        receiver: Of a method, where markers are due.
+    """
+
+    node: ast.Call
+    callee: Function
+    passed: tuple[Passed, ...]
+    receiver: Passed | None = None
 
 
 class Place(enum.Enum):
@@ -126,8 +143,21 @@ class Rebinding:
     form: str
 
 
-Event = Change | FieldSet | Argument | Misplaced | Rebinding
+Event = Change | FieldSet | Call | Misplaced | Rebinding
 E = TypeVar("E", bound=Event)
+
+
+class Note(enum.Enum):
+    """What the rewriter has to know of a node; found on some path, it holds."""
+
+    SNAPSHOT = "the field read is used after a change"
+    HANDLE = "the field read is needed as the tensor itself"
+    IN_PLACE = "this writes into a field of a model"
+    FIELD = "the owner of this target may be a model"
+    MODEL = "the owner of this target is known to be a model, or a part of one"
+    SHARED = "the owner of this target may not be the function's own"
+    ALIASED = "this target's new value may share storage with a field"
+    MARKER = "this is a call of `mut`"
 
 
 @dataclass
@@ -136,23 +166,26 @@ class Facts:
 
     Attributes:
         events: In the order in which they were first found.
-        snapshots: The ``id`` of the field reads that must be copied.
-        handles: The ``id`` of those that must not be, as somebody needs the tensor itself.
-        in_place: The ``id`` of the nodes that write into a field of a model.
-        plain: The ``id`` of the attribute targets that are known to be no field of a model.
-        fresh: The ``id`` of the attribute targets whose owner the function made itself.
-        aliased: The ``id`` of the targets whose new value may share storage with a field.
-        markers: The ``id`` of the calls of ``mut``.
+        notes: On nodes, by their ``id``.
+        changed: Everything that is changed anywhere.
     """
 
     events: dict[tuple[object, ...], Event] = field(default_factory=dict)
-    snapshots: set[int] = field(default_factory=set)
-    handles: set[int] = field(default_factory=set)
-    in_place: set[int] = field(default_factory=set)
-    plain: set[int] = field(default_factory=set)
-    fresh: dict[int, bool] = field(default_factory=dict)
-    aliased: set[int] = field(default_factory=set)
-    markers: set[int] = field(default_factory=set)
+    notes: dict[int, set[Note]] = field(default_factory=dict)
+    changed: set[Origin] = field(default_factory=set)
+
+    def note(self, node: ast.AST | int, note: Note) -> None:
+        """Note something on a node, which may be given by its ``id``."""
+        key = node if isinstance(node, int) else id(node)
+        self.notes.setdefault(key, set()).add(note)
+
+    def has(self, node: ast.AST, note: Note) -> bool:
+        """Say whether something was noted on a node."""
+        return note in self.notes.get(id(node), ())
+
+    def is_copied(self, node: ast.AST) -> bool:
+        """Say whether a field read must be made a snapshot of."""
+        return self.has(node, Note.SNAPSHOT) and not self.has(node, Note.HANDLE)
 
     def record(self, event: Event) -> None:
         """Add an event, or join it with what was found at the same place before."""
@@ -163,11 +196,6 @@ class Facts:
     def of(self, kind: type[E]) -> Iterator[E]:
         """Yield the events of one kind."""
         return (e for e in self.events.values() if isinstance(e, kind))
-
-    @property
-    def copied(self) -> frozenset[int]:
-        """Return the field reads that the rewriter must make snapshots of."""
-        return frozenset(self.snapshots - self.handles)
 
 
 def _detail(event: Event) -> object:
@@ -201,7 +229,6 @@ class Signature:
         definition: Where it stands.
         parameters: In order.
         returns_mut: Whether its result is annotated ``Mut[...]``.
-        name: As a message calls it.
     """
 
     definition: Definition

@@ -35,7 +35,9 @@ MODULE_PARTS = frozenset(
 NAMED_PARTS = frozenset("named_parameters named_buffers named_modules named_children items".split())
 """Those whose result holds pairs of a name and a part."""
 
-MODULE_TENSORS = frozenset({"parameters", "named_parameters", "buffers", "named_buffers"})
+MODULE_TENSORS = frozenset(
+    "parameters named_parameters buffers named_buffers state_dict get_parameter get_buffer".split()
+)
 """Those whose parts are tensors."""
 
 STATE_WRITERS = frozenset("step add_param_group load_state_dict".split())
@@ -57,6 +59,15 @@ TENSOR_NUMBERS = frozenset(
 )
 """Attributes and methods of a tensor that are plain values."""
 
+VALUE_METHODS = frozenset({"item", "tolist"})
+"""Those of them that depend on the values in it."""
+
+OBJECT_METHODS = frozenset(
+    "backward register_hook register_post_accumulate_grad_hook retain_grad data_ptr "
+    "untyped_storage share_memory_ is_set_to".split()
+)
+"""Methods that are about the tensor object itself, not about its value."""
+
 VIEWS = frozenset(
     "T mT H mH data real imag view view_as reshape reshape_as detach transpose swapaxes swapdims "
     "t permute movedim moveaxis squeeze unsqueeze flatten unflatten ravel expand expand_as "
@@ -74,14 +85,23 @@ VIEW_LISTS = frozenset(
 )
 """Those whose result is a tuple of tensors that share its storage."""
 
-NO_WRITERS = frozenset({"__init__", "__len__", "_"})
-"""Names that end in an underscore and change nothing."""
+FUNCTION_WRITERS = {
+    "vector_to_parameters": (1,),
+    "swap_tensors": (0, 1),
+    "fuse_conv_bn_weights_": (0,),
+    "remove_weight_norm": (0,),
+    "remove_spectral_norm": (0,),
+}
+"""torch's functions that change arguments, those at these positions."""
 
-FUNCTION_WRITERS = frozenset(
-    "vector_to_parameters swap_tensors replace_all_batch_norm_modules_ "
-    "fuse_conv_bn_weights_ remove_weight_norm remove_spectral_norm".split()
-)
-"""torch's functions that change an argument, besides those that end in an underscore."""
+OWN_WRITERS = frozenset({"dslmut.set_field"})
+"""Our own functions that change their first argument."""
+
+INPLACE_POSITIONS = {
+    "relu": 1, "relu6": 1, "selu": 1, "silu": 1, "mish": 1, "hardswish": 1, "hardsigmoid": 1,
+    "elu": 2, "celu": 2, "leaky_relu": 2, "threshold": 3, "hardtanh": 3, "rrelu": 4, "dropout": 3,
+}  # fmt: skip
+"""Where torch's functions take ``inplace`` by position."""
 
 GRADIENT_WRITERS = frozenset("clip_grad_norm_ clip_grad_value_ clip_grads_with_norm_".split())
 """torch's functions that change gradients alone."""
@@ -98,10 +118,11 @@ NUMBERS = frozenset(
 )
 """Functions of Python whose result is no alias of an argument."""
 
-CONTAINER_ADDERS = frozenset(
-    "append add appendleft insert extend update setdefault extendleft push put".split()
-)
+CONTAINER_ADDERS = frozenset("append add appendleft insert setdefault push put".split())
 """Methods by which a container comes to hold its arguments."""
+
+CONTAINER_EXTENDERS = frozenset("extend update extendleft".split())
+"""Methods by which a container comes to hold the items of its arguments."""
 
 CONTAINER_GETTERS = frozenset("pop get popleft popitem setdefault copy".split())
 """Methods whose result is an item of the container."""
@@ -109,15 +130,12 @@ CONTAINER_GETTERS = frozenset("pop get popleft popitem setdefault copy".split())
 CONTAINER_VIEWS = frozenset({"values", "items", "keys"})
 """Methods of a dictionary whose result holds its items."""
 
-PLAIN_METHODS = frozenset("item tolist numel size dim stride nelement data_ptr".split())
-"""Methods of a tensor whose result is a number, or holds numbers alone."""
-
 
 def in_place(name: str) -> bool:
     """Say whether a tensor method or a torch function of that name changes its receiver."""
-    return name.endswith("_") and not name.endswith("__") and name not in NO_WRITERS
+    return len(name) > 1 and name.endswith("_") and not name.endswith("__")
 
 
-def module_of_torch(qualified: str) -> bool:
+def of_torch(qualified: str) -> bool:
     """Say whether a dotted name is one of torch's functions."""
     return qualified.startswith("torch.")

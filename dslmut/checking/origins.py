@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from dslmut.checking.entities import (
@@ -68,9 +68,9 @@ class Origin:
 
     def overlaps(self, other: Origin) -> bool:
         """Say whether a change of one may show in the other: one is the other, or a part of it."""
-        shorter = min(len(self.path), len(other.path))
-        same_root = (self.root, self.name) == (other.root, other.name)
-        return same_root and self.path[:shorter] == other.path[:shorter]
+        if (self.root, self.name) != (other.root, other.name):
+            return False
+        return all(a == b or "[]" in (a, b) for a, b in zip(self.path, other.path))
 
     def __str__(self) -> str:
         if "[]" in self.path:
@@ -108,9 +108,9 @@ class Value:
     Args:
         type: What sort of thing.
         origins: What it may be. None at all: nothing that anybody else could see.
-        holds: What may be reached through it besides its own parts.
-        elements: For a tuple, what stands at each position.
-        item: For another container, what each of its items is; None where that is not known.
+        contents: What it holds besides its own parts: each position of a tuple, or all items of
+            another container or object joined into one.
+        positional: Whether the contents are positions.
         reads: The field reads whose storage it shares.
         entity: The function, class or module that it is known to be.
         view: Whether it is another object on the same storage.
@@ -118,22 +118,31 @@ class Value:
 
     type: Type = UNKNOWN
     origins: frozenset[Origin] = frozenset()
-    holds: frozenset[Origin] = frozenset()
-    elements: tuple[Value, ...] | None = None
-    item: Value | None = None
+    contents: tuple[Value, ...] = ()
+    positional: bool = False
     reads: frozenset[Read] = frozenset()
     entity: Entity | Bound | None = None
     view: bool = False
 
     @property
+    def held(self) -> frozenset[Origin]:
+        """Return everything that may be reached through its contents."""
+        return frozenset[Origin]().union(*(v.reachable for v in self.contents))
+
+    @property
     def reachable(self) -> frozenset[Origin]:
         """Return everything that may be reached through it."""
-        return self.origins | held_by(self)
+        return self.origins | self.held
 
     @property
     def inside_model(self) -> bool:
         """Say whether it may be, or be a part of, a model, an optimizer state or a reference."""
         return any(o.kind in MARKABLE for o in self.origins)
+
+    @property
+    def in_storage(self) -> bool:
+        """Say whether it may be a tensor that shares storage with a model's field."""
+        return self.type.kind in (Kind.FIELD, Kind.PART)
 
 
 NOTHING = Value()
@@ -144,35 +153,20 @@ def join(a: Value, b: Value) -> Value:
     """Return what is known of a value that is one or the other."""
     if a == b:
         return a
-    elements = None
-    if a.elements is not None and b.elements is not None and len(a.elements) == len(b.elements):
-        elements = tuple(map(join, a.elements, b.elements))
+    positional = a.positional and b.positional and len(a.contents) == len(b.contents)
+    if positional:
+        contents = tuple(map(join, a.contents, b.contents))
+    else:
+        contents = _pooled((*a.contents, *b.contents))
     return Value(
         type=join_types(a.type, b.type),
         origins=a.origins | b.origins,
-        holds=held_by(a) | held_by(b),
-        elements=elements,
-        item=None if elements is not None else _join_items(a, b),
+        contents=contents,
+        positional=positional,
         reads=a.reads | b.reads,
         entity=a.entity if a.entity == b.entity else None,
         view=a.view or b.view,
     )
-
-
-def _join_items(a: Value, b: Value) -> Value | None:
-    if not held_by(a) and a.item is None:
-        return items_of(b)
-    if not held_by(b) and b.item is None:
-        return items_of(a)
-    one, other = items_of(a), items_of(b)
-    return join(one, other) if one is not None and other is not None else None
-
-
-def items_of(value: Value) -> Value | None:
-    """Return what each item of a container is, where that is known."""
-    if value.elements is not None:
-        return join_all(value.elements)
-    return value.item
 
 
 def join_all(values: Iterable[Value]) -> Value:
@@ -184,12 +178,9 @@ def join_all(values: Iterable[Value]) -> Value:
     return joined
 
 
-def held_by(value: Value) -> frozenset[Origin]:
-    """Return all that a value holds, at its positions and in its items too."""
-    held = value.holds
-    for inner in (*(value.elements or ()), *((value.item,) if value.item else ())):
-        held |= inner.origins | held_by(inner)
-    return held
+def _pooled(values: tuple[Value, ...]) -> tuple[Value, ...]:
+    """Give up positions: what stands at any of them may be any item."""
+    return (join_all(values),) if values else ()
 
 
 def part(value: Value, step: str, type: Type = UNKNOWN) -> Value:
@@ -200,15 +191,17 @@ def part(value: Value, step: str, type: Type = UNKNOWN) -> Value:
         step: The attribute's name, or ``[]``.
         type: What is known of the part from the class of the whole.
     """
-    if step == "[]" and (item := items_of(value)) is not None:
-        return item
-    held = held_by(value)
-    origins = frozenset(o.deeper(step) for o in value.origins) | held
     if type.kind is Kind.UNKNOWN:
         type = _type_of_part(value)
-    if type.kind is Kind.TENSOR and value.inside_model and not held:
+    if type.kind is Kind.TENSOR and value.inside_model:
         type = FIELD
-    return Value(type=type, origins=origins, holds=held)
+    own = Value(type, frozenset(o.deeper(step) for o in value.origins))
+    if not value.contents:
+        return own
+    items = join_all(value.contents)
+    # A container that was made here has no items but those that it holds.
+    fresh = all(o.root is Root.FRESH for o in value.origins)
+    return items if fresh and step == "[]" else join(own, items)
 
 
 def _type_of_part(whole: Value) -> Type:
@@ -223,29 +216,35 @@ NESTING = 4
 """Containers in containers are told apart this deep, so that a loop that nests them ends."""
 
 
-def holding(values: Iterable[Value], origin: Origin, positions: bool = False) -> Value:
+def holding(values: Iterable[Value], origin: Origin, positional: bool = False) -> Value:
     """Return a container that holds values.
 
     Args:
         values: What it holds.
         origin: Of the container itself.
-        positions: Whether each keeps its position, as in a tuple.
+        positional: Whether each keeps its position, as in a tuple.
     """
-    kept = tuple(values)
-    item = join_all(kept) if kept else None
-    type_ = container(item.type if item else None)
-    origins = frozenset({origin})
-    if any(_nesting(v) >= NESTING for v in kept):
-        held = frozenset[Origin]().union(*(v.origins | held_by(v) for v in kept))
-        return Value(type_, origins, held)
-    return Value(
-        type_, origins, elements=kept if positions else None, item=None if positions else item
+    kept = tuple(map(_shallow, values))
+    contents = kept if positional else _pooled(kept)
+    return Value(container(), frozenset({origin}), contents, positional)
+
+
+def with_contents(value: Value, *added: Value) -> Value:
+    """Return a value that holds further ones."""
+    return replace(
+        value, contents=_pooled((*value.contents, *map(_shallow, added))), positional=False
     )
 
 
-def _nesting(value: Value) -> int:
-    inner = [*(value.elements or ()), *((value.item,) if value.item else ())]
-    return 1 + max(map(_nesting, inner), default=0)
+def _shallow(value: Value) -> Value:
+    """Return a value as it is put into a container, without what lies too deep in it."""
+    if _depth(value) < NESTING:
+        return value
+    return Value(UNKNOWN, value.reachable)
+
+
+def _depth(value: Value) -> int:
+    return 1 + max(map(_depth, value.contents), default=0)
 
 
 def fresh_tensor(origin: Origin) -> Value:
@@ -284,19 +283,23 @@ class Environment(dict[str, Binding]):
                 self[name] = Binding(aged, binding.sites)
 
 
-def age(value: Value, changed: frozenset[Origin]) -> Value:
-    """Mark those field reads of a value stale that a change may show in."""
-    elements = value.elements
-    if elements is not None:
-        elements = tuple(age(e, changed) for e in elements)
-        if all(a is b for a, b in zip(elements, value.elements or ())):
-            elements = value.elements
+def age(value: Value, changed: Iterable[Origin]) -> Value:
+    """Mark those field reads of a value, and of what it holds, stale that a change may show in."""
+    changed = frozenset(changed)
+    contents = tuple(age(v, changed) for v in value.contents)
     reads = value.reads
     if any(_hit(r, changed) for r in reads):
         reads = frozenset(replace(r, stale=r.stale or _hit(r, changed)) for r in reads)
-    if reads is value.reads and elements is value.elements:
+    if reads is value.reads and all(a is b for a, b in zip(contents, value.contents)):
         return value
-    return replace(value, reads=reads, elements=elements)
+    return replace(value, reads=reads, contents=contents)
+
+
+def reads_in(value: Value) -> Iterator[Read]:
+    """Yield the field reads of a value and of everything that it holds."""
+    yield from value.reads
+    for inner in value.contents:
+        yield from reads_in(inner)
 
 
 def _hit(read: Read, changed: frozenset[Origin]) -> bool:

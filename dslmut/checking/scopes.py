@@ -14,19 +14,25 @@ def bound_names(node: FunctionNode | ast.Module | ast.ClassDef) -> frozenset[str
     """Return the names that a scope binds itself: parameters, targets, definitions, imports."""
     names: set[str] = set()
     if isinstance(node, FunctionNode):
-        names.update(parameter_names(node))
+        names.update(a.arg for a in arguments_of(node))
     body = [node.body] if isinstance(node, ast.Lambda) else node.body
     for child in body:
         names.update(_bound_in(child))
     return frozenset(names) - declared_outside(node)
 
 
-def parameter_names(node: FunctionNode) -> list[str]:
-    """Return the names of the parameters, in no particular order."""
+def arguments_of(node: FunctionNode) -> list[ast.arg]:
+    """Return the parameters of a function, in the order in which they are written."""
     a = node.args
-    arguments = [*a.posonlyargs, *a.args, *a.kwonlyargs]
-    arguments += [x for x in (a.vararg, a.kwarg) if x]
-    return [x.arg for x in arguments]
+    star = [a.vararg] if a.vararg else []
+    return [*a.posonlyargs, *a.args, *star, *a.kwonlyargs, *([a.kwarg] if a.kwarg else [])]
+
+
+def rebound_inside(node: ast.AST) -> frozenset[str]:
+    """Return the names of a scope that functions inside of it bind anew, by ``nonlocal``."""
+    return frozenset(
+        name for child in ast.walk(node) if isinstance(child, ast.Nonlocal) for name in child.names
+    )
 
 
 def declared_outside(node: ast.AST) -> frozenset[str]:

@@ -8,12 +8,8 @@ from collections.abc import Callable
 
 from dslmut.checking import definitions
 from dslmut.checking import entities as en
-from dslmut.checking.entities import Kind
-from dslmut.checking.facts import SIGNS, Rebinding, Verb
-from dslmut.checking.origins import (
-    NOTHING,
-    Value,
-)
+from dslmut.checking.facts import SIGNS, Note, Rebinding, Verb
+from dslmut.checking.origins import NOTHING, Value, part, with_contents
 from dslmut.checking.paths import (
     break_,
     continue_,
@@ -27,7 +23,7 @@ from dslmut.checking.paths import (
     with_,
 )
 from dslmut.checking.targets import change_item, store
-from dslmut.checking.walk import Walk, is_tensor
+from dslmut.checking.walk import Walk, default_values, is_tensor
 
 # -- assignments ---------------------------------------------------------------------------------
 
@@ -49,22 +45,28 @@ def augmented_assign(walk: Walk, node: ast.AugAssign) -> None:
     """``a += value``: on a tensor this changes the tensor itself."""
     target = node.target
     if isinstance(target, ast.Name):
-        old = walk.lookup(target.id)
-        walk.evaluate(node.value)
-        if old.type.kind in (Kind.FIELD, Kind.PART):
-            walk.facts.in_place.add(id(node))
-        if is_tensor(old):
-            walk.handle(target)
-            walk.change(node, target, old.origins, Verb.AUGMENT, SIGNS[type(node.op)])
-            return
-        # A number, or an object that may return itself.
-        walk.bind(target.id, old, node, f"{SIGNS[type(node.op)]}=")
+        _augment_name(walk, node, target)
         return
     value = walk.evaluate(node.value)
     if isinstance(target, ast.Attribute):
         walk.set_attribute(target, Value(value.type), None)
     else:
         store(walk, target, value, None)
+
+
+def _augment_name(walk: Walk, node: ast.AugAssign, target: ast.Name) -> None:
+    old = walk.lookup(target.id)
+    value = walk.evaluate(node.value)
+    sign = SIGNS[type(node.op)]
+    if old.in_storage:
+        walk.facts.note(node, Note.IN_PLACE)
+    if is_tensor(old):
+        walk.needed(old)
+        walk.change(node, target, old.origins, Verb.AUGMENT, sign)
+        return
+    # A number, or an object that may return itself; a list comes to hold further items.
+    added = with_contents(old, part(value, "[]")) if value.reachable else old
+    walk.bind(target.id, added, node, f"{sign}=")
 
 
 def delete(walk: Walk, node: ast.Delete) -> None:
@@ -88,8 +90,9 @@ def delete(walk: Walk, node: ast.Delete) -> None:
 
 def function(walk: Walk, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
     """``def``: the body is walked at the end, with whatever its names may hold by then."""
-    for expression in [*node.decorator_list, *node.args.defaults, *node.args.kw_defaults]:
-        walk.evaluate(expression)
+    for decorator in node.decorator_list:
+        walk.evaluate(decorator)
+    walk.defaults[id(node)] = default_values(walk, node)
     entity = definitions.function_from(node, walk.source, walk.resolver)
     walk.bind(node.name, Value(en.CALLABLE, entity=entity), node, "def")
     walk.nested.append(node)

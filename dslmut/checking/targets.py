@@ -6,7 +6,7 @@ import ast
 
 from dslmut.checking import entities as en
 from dslmut.checking.entities import Kind
-from dslmut.checking.facts import Verb
+from dslmut.checking.facts import Note, Verb
 from dslmut.checking.origins import (
     Binding,
     Value,
@@ -48,39 +48,39 @@ def unpack(
 
     The values wait in the environment, since storing one may change what the next was read from.
     """
-    positions = _positions(targets, value)
     waiting = f"<values for {id(targets)}>"
-    walk.env[waiting] = Binding(Value(elements=tuple(positions)))
+    walk.env[waiting] = Binding(Value(contents=tuple(_positions(targets, value)), positional=True))
     sources = source.elts if isinstance(source, ast.Tuple | ast.List) else []
     paired = len(sources) == len(targets) and not any(
         isinstance(x, ast.Starred) for x in [*sources, *targets]
     )
     for number, target in enumerate(targets):
-        pending = walk.env[waiting].value.elements or ()
-        store(walk, target, walk.used(pending[number]), sources[number] if paired else None, form)
+        pending = walk.env[waiting].value.contents[number]
+        store(walk, target, walk.used(pending), sources[number] if paired else None, form)
     walk.env.pop(waiting, None)
 
 
 def _positions(targets: list[ast.expr], value: Value) -> list[Value]:
     """Say what each target gets, exactly where the value is a tuple of known length."""
-    elements = value.elements
     star = next((i for i, t in enumerate(targets) if isinstance(t, ast.Starred)), None)
-    if elements is None or (star is None and len(elements) != len(targets)):
+    known, wanted = len(value.contents), len(targets)
+    fits = known == wanted if star is None else known >= wanted - 1
+    if not value.positional or not fits:
         return [part(value, "[]") for _ in targets]
     if star is None:
-        return list(elements)
-    after = len(targets) - star - 1
-    if len(elements) < star + after:
-        return [part(value, "[]") for _ in targets]
-    middle = join_all(elements[star : len(elements) - after])
-    caught = Value(en.container(middle.type), holds=middle.reachable)
-    return [*elements[:star], caught, *elements[len(elements) - after :]]
+        return list(value.contents)
+    behind = known - (wanted - star - 1)
+    caught = Value(en.container(), contents=(join_all(value.contents[star:behind]),))
+    return [*value.contents[:star], caught, *value.contents[behind:]]
 
 
 def store_item(walk: Walk, target: ast.Subscript, value: Value) -> None:
     """``a[i] = value``: a change of a tensor; a container comes to hold the value."""
     owner = walk.handle(target.value)
-    walk.handle(target.slice) if isinstance(target.slice, ast.Name) else walk.evaluate(target.slice)
+    if is_tensor(owner):
+        walk.evaluate(target.slice)
+    else:
+        walk.handle(target.slice)
     change_item(walk, target, owner, Verb.ITEM)
     walk.note_alias(target, value)
     if not is_tensor(owner):
@@ -90,8 +90,8 @@ def store_item(walk: Walk, target: ast.Subscript, value: Value) -> None:
 def change_item(walk: Walk, target: ast.Subscript, owner: Value, verb: Verb) -> None:
     """Record a change of an item, where the owner belongs to a model or is a tensor."""
     kind = owner.type.kind
-    if kind in (Kind.FIELD, Kind.PART):
-        walk.facts.in_place.add(id(target))
+    if owner.in_storage:
+        walk.facts.note(target, Note.IN_PLACE)
     if kind in (Kind.TENSOR, Kind.FIELD, Kind.PART, Kind.MODEL, Kind.STATE):
         walk.change(target, target.value, owner.origins, verb, "[...]")
     elif kind in (Kind.UNKNOWN, Kind.CONTAINER):

@@ -13,21 +13,25 @@ from dataclasses import dataclass, field, replace
 
 from dslmut.checking import entities as en
 from dslmut.checking.entities import Kind
-from dslmut.checking.facts import Alias, Change, Facts, FieldSet, Rebinding, Signature, Verb
+from dslmut.checking.facts import Alias, Change, Facts, FieldSet, Note, Rebinding, Signature, Verb
+from dslmut.checking.knowledge import SCRATCH
 from dslmut.checking.origins import (
     NOTHING,
     Binding,
     Environment,
     Origin,
+    Read,
     Root,
     Value,
-    holding,
+    age,
     join,
     meet,
     part,
+    reads_in,
+    with_contents,
 )
 from dslmut.checking.resolve import Resolver, type_of
-from dslmut.checking.scopes import bound_names
+from dslmut.checking.scopes import arguments_of, bound_names, rebound_inside
 from dslmut.checking.source import FunctionNode, Source
 
 Handler = Callable[["Walk", ast.AST], object]
@@ -79,6 +83,8 @@ class Walk:
         self.catchers: list[list[Environment]] = []
         self.ever = Environment()
         self.nested: list[FunctionNode | ast.ClassDef] = []
+        self.rebound = rebound_inside(scope)
+        self.defaults: dict[int, dict[str, Value]] = {}
 
     # -- running -----------------------------------------------------------------------------
 
@@ -147,6 +153,8 @@ class Walk:
     def lookup(self, name: str) -> Value:
         """Return what a name may be at this point."""
         binding = self.env.get(name)
+        if binding is not None and name in self.rebound:
+            return join(binding.value, self.ever[name].value)
         if binding is not None:
             return binding.value
         if name in self.locals:
@@ -159,8 +167,8 @@ class Walk:
         """Return what a nested function may find under a name of this one, whenever it runs."""
         if name not in self.locals:
             return self.lookup(name)
-        value = self.ever.get(name)
-        return value.value if value else NOTHING
+        binding = self.ever.get(name)
+        return age(binding.value, self.facts.changed) if binding else NOTHING
 
     def outside(self, name: str) -> Value:
         """Return what a name of the module or of an enclosing plain function stands for."""
@@ -207,11 +215,7 @@ class Walk:
     def super_(self) -> Value:
         """Return what ``super()`` stands for: the first parameter, seen as its base class."""
         scope = self.root.scope
-        arguments = (
-            []
-            if isinstance(scope, ast.Module | ast.ClassDef)
-            else scope.args.posonlyargs + scope.args.args
-        )
+        arguments = [] if isinstance(scope, ast.Module | ast.ClassDef) else arguments_of(scope)
         origins = self.lookup(arguments[0].arg).origins if arguments else frozenset()
         cls = self.resolver.super_class()
         return Value(cls.type if cls else en.UNKNOWN, origins)
@@ -236,19 +240,33 @@ class Walk:
     # -- reading -----------------------------------------------------------------------------
 
     def used(self, value: Value) -> Value:
-        """Note that a name was read as a value: reads from before a change need a snapshot."""
-        for read in value.reads:
+        """Note that something was read as a value: reads from before a change need a snapshot."""
+        for read in reads_in(value):
             if read.stale:
-                self.facts.snapshots.add(read.site)
+                self.facts.note(read.site, Note.SNAPSHOT)
         return value
+
+    def needed(self, value: Value) -> Value:
+        """Note that the very objects are needed, not their values."""
+        for read in reads_in(value):
+            self.facts.note(read.site, Note.HANDLE)
+        return value
+
+    def peek(self, node: ast.expr) -> Value:
+        """Evaluate an expression of which neither the value nor the object is needed."""
+        return self.lookup(node.id) if isinstance(node, ast.Name) else self.evaluate(node)
 
     def handle(self, node: ast.expr) -> Value:
         """Evaluate an expression that is needed as the very object, not as a value."""
-        if not isinstance(node, ast.Name):
-            return self.evaluate(node)
-        value = self.lookup(node.id)
-        self.facts.handles.update(read.site for read in value.reads)
-        return value
+        return (
+            self.needed(self.lookup(node.id)) if isinstance(node, ast.Name) else self.evaluate(node)
+        )
+
+    def field_read(self, node: ast.expr, value: Value) -> Value:
+        """Return what an expression reads; if that may be a field, the read is remembered."""
+        if not value.in_storage or not value.origins:
+            return value
+        return replace(value, reads=value.reads | {Read(id(node), value.origins)})
 
     def attribute(self, owner: Value, name: str) -> Value:
         """Return what ``owner.name`` may be."""
@@ -271,6 +289,7 @@ class Walk:
         if not touched:
             return
         self.env.stale(touched)
+        self.facts.changed |= touched
         blamed = frozenset(o for o in touched if not o.changeable)
         self.facts.record(
             Change(node, subject, blamed, touched, verb, name, self.alias(subject, blamed))
@@ -292,23 +311,22 @@ class Walk:
         """Assign an attribute: a change of a model, an error on a value, or nobody's business."""
         owner = self.evaluate(target.value)
         self.facts.record(FieldSet(target, owner, target.attr, value, literal))
-        if is_ordinary(owner) or target.attr in ("grad",):
-            self.facts.plain.add(id(target))
-        else:
-            self.facts.plain.discard(id(target))
+        if not is_ordinary(owner) and target.attr not in SCRATCH:
+            self.facts.note(target, Note.FIELD)
+        if owner.type.kind in (Kind.MODEL, Kind.PART):
+            self.facts.note(target, Note.MODEL)
+        if owner.contents or not all(o.root is Root.FRESH for o in owner.origins):
+            self.facts.note(target, Note.SHARED)
         self.note_alias(target, value)
-        fresh = all(o.root is Root.FRESH for o in owner.origins) and not owner.holds
-        self.facts.fresh[id(target)] = fresh and self.facts.fresh.get(id(target), True)
-        self.change(
-            target, target.value, attribute_owners(owner, target.attr), Verb.FIELD, target.attr
-        )
+        owners = attribute_owners(owner, target.attr)
+        self.change(target, target.value, owners, Verb.FIELD, target.attr)
         if value.type.kind not in SETTLED:
             self.hold(target.value, value, target)
 
     def note_alias(self, target: ast.expr, value: Value) -> None:
         """Note that a target gets a value which may be a field, or a view of one."""
-        if value.type.kind in (Kind.FIELD, Kind.PART):
-            self.facts.aliased.add(id(target))
+        if value.in_storage:
+            self.facts.note(target, Note.ALIASED)
 
     def hold(self, holder: ast.expr, value: Value, node: ast.AST) -> None:
         """Note that the object under a name now holds a value too."""
@@ -319,13 +337,18 @@ class Walk:
         old = binding.value
         if old.type.kind in SETTLED or value.reachable <= old.reachable:
             return
-        if old.type.kind is Kind.CONTAINER:
-            added = holding([value], self.fresh(node))
-            grown = replace(join(old, added), origins=old.origins)
-        else:
-            grown = replace(old, holds=old.holds | value.reachable)
         span = self.source.span(node)
-        self.env[name] = Binding(grown, binding.sites | {(o, span) for o in value.reachable})
+        sites = binding.sites | {(o, span) for o in value.reachable}
+        self.env[name] = Binding(with_contents(old, value), sites)
+
+
+def default_values(walk: Walk, node: FunctionNode) -> dict[str, Value]:
+    """Evaluate the defaults of a function that is defined here; return them by parameter."""
+    a = node.args
+    positional = [*a.posonlyargs, *a.args]
+    pairs = [*zip(positional[len(positional) - len(a.defaults) :], a.defaults)]
+    pairs += [(k, d) for k, d in zip(a.kwonlyargs, a.kw_defaults) if d is not None]
+    return {argument.arg: walk.evaluate(default) for argument, default in pairs}
 
 
 SETTLED = frozenset({Kind.TENSOR, Kind.FIELD, Kind.PLAIN})

@@ -181,18 +181,28 @@ def write_item(field: Tensor, index: Any, value: Any) -> None:
     Raises:
         FieldError: E0401, E0403 or E0502; nothing was changed then.
     """
-    if isinstance(value, Tensor):
-        part = field.detach()[index]
-        if value.shape != part.shape:
-            raise other_item(part, value)
-        if value.dtype is not field.dtype or value.device != field.device:
-            raise other_kind("this item", field, value)
-        value = _apart(value, field)
-    elif not (isinstance(value, Number) and exact(field.dtype, value)):
+    value = fitting_item(field, index, value)
+    with torch.no_grad():
+        field[index] = _apart(value, field) if isinstance(value, Tensor) else value
+
+
+def fitting_item(field: Tensor, index: Any, value: Any) -> Any:
+    """Return what to write into a part of a field.
+
+    Raises:
+        FieldError: E0401, E0403 or E0502.
+    """
+    if not isinstance(value, Tensor):
+        if isinstance(value, Number) and exact(field.dtype, value):
+            return value
         raise fault(
             KindDiffers,
             f"the field holds {dtype_of(field)}, the value is a `{type(value).__name__}`",
             fix="write the conversion, as in `int(value)` or `torch.as_tensor(value)`",
         )
-    with torch.no_grad():
-        field[index] = value  # pyright: ignore[reportArgumentType]
+    part = field.detach()[index]
+    if value.shape != part.shape:
+        raise other_item(part, value)
+    if value.dtype is not field.dtype or value.device != field.device:
+        raise other_kind("this item", field, value)
+    return value

@@ -16,13 +16,13 @@ import types
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from dslmut.checking.facts import SIGNS, Facts, Signature
+from dslmut.checking.facts import SIGNS, Facts, Note, Signature
 from dslmut.checking.source import Definition, FunctionNode
+from dslmut.checking.trees import is_super
 from dslmut.functions.trees import (
     RUNTIME,
     Node,
     bare_arguments,
-    is_super,
     no_type_parameters,
     parsed,
     placed,
@@ -32,6 +32,13 @@ from dslmut.functions.trees import (
 
 SPEC, CALL = "__dslmut_spec__", "__dslmut_call__"
 TARGET = "__dslmut_target__"
+
+
+Store = tuple[str, list[ast.expr]]
+"""A function of the run time that stores something, and its arguments."""
+
+CHECKS = {"assign": "check_target", "assign_item": "check_item"}
+"""For each of them, the one that raises what it would raise, and changes nothing."""
 
 
 @dataclass(frozen=True)
@@ -115,6 +122,7 @@ class _Rewriter:
             (s for s in reversed(plan.definition.outer) if isinstance(s, ast.ClassDef)), None
         )
         self._class_name = owner.name.lstrip("_") if owner is not None else ""
+        self._in_class = False
 
     # -- the function itself -----------------------------------------------------------------
 
@@ -171,7 +179,7 @@ class _Rewriter:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
                 return [node if id(node) in self.plan.untouched else self._inner(node)]
             case ast.ClassDef():
-                return [node]
+                return [self._class(node)]
             case ast.Return(value=value) if self.plan.returns and not nested:
                 result = self.expression(value) if value is not None else ast.Constant(None)
                 call = runtime_call(
@@ -194,13 +202,21 @@ class _Rewriter:
         new.decorator_list = [self.expression(d) for d in node.decorator_list]
         return new
 
+    def _class(self, node: ast.ClassDef) -> ast.stmt:
+        """Rewrite a class inside: its methods are ordinary code, but for models that they reach."""
+        before = self._class_name, self._in_class
+        self._class_name, self._in_class = node.name.lstrip("_"), True
+        new = self._copied(node, nested=True)
+        self._class_name, self._in_class = before
+        return new
+
     def _is_ours(self, target: ast.expr) -> bool:
         """Say whether storing into a target has to go through the run time."""
         match target:
             case ast.Attribute():
-                return id(target) not in self.facts.plain
+                return self.facts.has(target, Note.MODEL if self._in_class else Note.FIELD)
             case ast.Subscript():
-                return id(target) in self.facts.in_place
+                return self.facts.has(target, Note.IN_PLACE)
             case ast.Tuple(elts=inner) | ast.List(elts=inner):
                 return any(map(self._is_ours, inner))
             case ast.Starred(value=inner):
@@ -210,18 +226,22 @@ class _Rewriter:
     def _assign(
         self, node: ast.stmt, targets: list[ast.expr], value: ast.expr
     ) -> Iterator[ast.stmt]:
+        """Assign in order; of several fields, all are checked before the first is written."""
         if len(targets) == 1 and isinstance(targets[0], ast.Attribute | ast.Subscript):
-            yield placed(ast.Expr(self._store(targets[0], value)), node)
+            name, arguments = self._store(targets[0], value)
+            yield placed(ast.Expr(runtime_call(name, *arguments)), node)
             return
-        name = self._temporary()
-        yield placed(ast.Assign([ast.Name(name, ast.Store())], value), node)
-        if len(targets) > 1:
-            yield from (placed(s, node) for s in self._checks([(t, name) for t in targets]))
+        stores: list[Store] = []
+        source = self._temporary()
+        yield placed(_named(source, value), node)
         for target in targets:
-            yield from (placed(s, node) for s in self._distribute(target, name))
+            yield from (placed(s, node) for s in self._spread(target, source, stores))
+        checked = stores if len(stores) > 1 else []
+        for name, arguments in (*((CHECKS[n], a) for n, a in checked), *stores):
+            yield placed(ast.Expr(runtime_call(name, *arguments)), node)
 
-    def _distribute(self, target: ast.expr, source: str) -> Iterator[ast.stmt]:
-        """Give a target what is in a temporary, through further ones for each part of a tuple."""
+    def _spread(self, target: ast.expr, source: str, stores: list[Store]) -> Iterator[ast.stmt]:
+        """Give a target what is in a temporary; what has to be checked first is put off."""
         value = ast.Name(source, ast.Load())
         match target:
             case ast.Tuple(elts=inner) | ast.List(elts=inner) if self._is_ours(target):
@@ -234,40 +254,30 @@ class _Rewriter:
                 ]
                 unpacked: list[ast.expr] = [ast.Tuple(pattern, ast.Store())]
                 yield ast.Assign(unpacked, value)
-                parts = [t.value if isinstance(t, ast.Starred) else t for t in inner]
-                yield from self._checks(list(zip(parts, names)))
-                for part, name in zip(parts, names):
-                    yield from self._distribute(part, name)
+                for part, name in zip(inner, names):
+                    bare = part.value if isinstance(part, ast.Starred) else part
+                    yield from self._spread(bare, name, stores)
             case ast.Attribute() | ast.Subscript() if self._is_ours(target):
-                yield ast.Expr(self._store(target, value))
+                name, (new, *places) = self._store(target, value)
+                kept: list[ast.expr] = []
+                for place in places:
+                    if not isinstance(place, ast.Constant):
+                        yield _named(holder := self._temporary(), place)
+                        place = ast.Name(holder, ast.Load())
+                    kept.append(place)
+                stores.append((name, [new, *kept]))
             case _:
                 yield ast.Assign([self._copied(target)], value)
 
-    def _checks(self, pairs: list[tuple[ast.expr, str]]) -> Iterator[ast.stmt]:
-        """Check all fields of one statement before the first is set."""
-        fields = [(t, n) for t, n in pairs if isinstance(t, ast.Attribute) and self._is_ours(t)]
-        if len(fields) < 2:
-            return
-        for target, name in fields:
-            if isinstance(target.value, ast.Name):
-                value = ast.Name(name, ast.Load())
-                yield ast.Expr(placed(self._attribute_call("check_target", target, value), target))
-
-    def _store(self, target: ast.Attribute | ast.Subscript, value: ast.expr) -> ast.expr:
-        if id(target) in self.facts.aliased:
+    def _store(self, target: ast.Attribute | ast.Subscript, value: ast.expr) -> Store:
+        """Return the function of the run time that stores into a target, and its arguments."""
+        if self.facts.has(target, Note.ALIASED):
             value = placed(runtime_call("apart", value), target)
-        if isinstance(target, ast.Attribute):
-            return self._attribute_call("assign", target, value)
-        return runtime_call(
-            "assign_item", value, self.expression(target.value), self._index(target.slice)
-        )
-
-    def _attribute_call(self, name: str, target: ast.Attribute, value: ast.expr) -> ast.Call:
         owner = self.expression(target.value)
-        arguments = [value, owner, ast.Constant(self._mangled(target.attr))]
-        if self.facts.fresh.get(id(target)):
-            arguments.append(ast.Constant(True))
-        return runtime_call(name, *arguments)
+        if isinstance(target, ast.Subscript):
+            return "assign_item", [value, owner, self._index(target.slice)]
+        fresh = [] if self.facts.has(target, Note.SHARED) else [ast.Constant(True)]
+        return "assign", [value, owner, ast.Constant(self._mangled(target.attr)), *fresh]
 
     def _augmented(self, node: ast.AugAssign) -> Iterator[ast.stmt]:
         sign = ast.Constant(SIGNS[type(node.op)])
@@ -275,9 +285,7 @@ class _Rewriter:
         target = node.target
         if isinstance(target, ast.Attribute) and self._is_ours(target):
             owner = self._temporary()
-            yield placed(
-                ast.Assign([ast.Name(owner, ast.Store())], self.expression(target.value)), node
-            )
+            yield placed(_named(owner, self.expression(target.value)), node)
             loaded = ast.Name(owner, ast.Load())
             field = ast.Constant(self._mangled(target.attr))
             current = placed(ast.Attribute(loaded, target.attr, ast.Load()), target)
@@ -287,10 +295,10 @@ class _Rewriter:
         elif isinstance(target, ast.Subscript) and self._is_ours(target):
             owner, index = self.expression(target.value), self._index(target.slice)
             yield placed(ast.Expr(runtime_call("augment_item", owner, index, value, sign)), node)
-        elif isinstance(target, ast.Name) and id(node) in self.facts.in_place:
+        elif isinstance(target, ast.Name) and self.facts.has(node, Note.IN_PLACE):
             current = ast.Name(target.id, ast.Load())
             result = runtime_call("augmented", current, value, sign)
-            yield placed(ast.Assign([ast.Name(target.id, ast.Store())], result), node)
+            yield placed(_named(target.id, result), node)
         else:
             yield self._copied(node)
 
@@ -299,13 +307,13 @@ class _Rewriter:
     def expression(self, node: ast.expr) -> ast.expr:
         """Rewrite an expression."""
         new = self._expression(node)
-        if id(node) in self.facts.copied:
+        if self.facts.is_copied(node):
             return placed(runtime_call("snapshot", new), node)
         return new
 
     def _expression(self, node: ast.expr) -> ast.expr:
         if isinstance(node, ast.Call):
-            if id(node) in self.facts.markers:
+            if self.facts.has(node, Note.MARKER):
                 return placed(runtime_call("Token", *[self.expression(a) for a in node.args]), node)
             return self._call(node)
         return self._copied(node)
@@ -314,7 +322,7 @@ class _Rewriter:
         func = self._callee(node)
         arguments = [self.expression(a) for a in node.args]
         keywords = [self._copied(k) for k in node.keywords]
-        if id(node) in self.facts.in_place:
+        if self.facts.has(node, Note.IN_PLACE):
             new = runtime_call("in_place", func, *arguments)
             new.keywords = keywords
         else:
@@ -337,7 +345,7 @@ class _Rewriter:
         return self.expression(func)
 
     def _is_marker(self, node: ast.expr) -> bool:
-        return id(node) in self.facts.markers
+        return self.facts.has(node, Note.MARKER)
 
     def _index(self, node: ast.expr) -> ast.expr:
         """Turn what stands in brackets into an expression that may stand anywhere."""
@@ -375,3 +383,7 @@ class _Rewriter:
         """Return an attribute's name as Python would mangle it in the class around it."""
         private = name.startswith("__") and not name.endswith("__")
         return f"_{self._class_name}{name}" if private and self._class_name else name
+
+
+def _named(name: str, value: ast.expr) -> ast.stmt:
+    return ast.Assign([ast.Name(name, ast.Store())], value)

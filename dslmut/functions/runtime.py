@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from dslmut.checking.knowledge import TENSOR_ATTRIBUTES
 from dslmut.diagnostics.codes.fields import NotAField
 from dslmut.diagnostics.raising import missing_marker, spurious_argument, user_span
-from dslmut.functions.fields import check_field, set_field, write_field, write_item
+from dslmut.functions.fields import check_field, fitting_item, write_field, write_item
 from dslmut.functions.spec import Spec, spec_of
 from dslmut.functions.values import enter, leave
 from dslmut.vocabulary import Token
@@ -30,13 +30,13 @@ __all__ = [
     "augmented",
     "bound",
     "callee",
+    "check_item",
     "check_target",
     "enter",
     "in_place",
     "leave",
     "marked",
     "missing",
-    "set_field",
     "slice",
     "snapshot",
     "spurious",
@@ -140,6 +140,12 @@ def check_target(value: Any, owner: Any, name: str, fresh: bool = False) -> None
         check_field(owner, name, value, fresh)
     else:
         _refuse_values(owner, name)
+
+
+def check_item(value: Any, owner: Any, index: Any) -> None:
+    """Raise what ``assign_item`` would raise, and change nothing."""
+    if isinstance(owner, Tensor):
+        fitting_item(owner, index, value)
 
 
 def _refuse_values(owner: object, name: str) -> None:

@@ -60,13 +60,6 @@ def shallow(node: Node) -> Node:
     return ast.copy_location(new, node) if "lineno" in node._attributes else new
 
 
-def is_super(node: ast.expr) -> bool:
-    """Say whether an expression is a call of ``super``."""
-    return (
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "super"
-    )
-
-
 def no_type_parameters() -> dict[str, Any]:
     """Return the field that definitions have from Python 3.12 on."""
     return {"type_params": []} if "type_params" in ast.FunctionDef._fields else {}

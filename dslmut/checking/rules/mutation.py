@@ -6,18 +6,20 @@ import ast
 from collections.abc import Iterator
 
 from dslmut.checking import knowledge as kn
-from dslmut.checking.entities import MARKABLE, Kind, Parameter, Passing, Role
+from dslmut.checking.entities import MARKABLE, Function, Kind, Parameter, Passing, Role
 from dslmut.checking.facts import (
-    Argument,
+    Call,
     Change,
     Facts,
     Misplaced,
+    Passed,
     Place,
     Rebinding,
     Signature,
     Verb,
 )
 from dslmut.checking.origins import Origin, Root
+from dslmut.checking.scopes import arguments_of
 from dslmut.checking.source import FunctionNode, Source
 from dslmut.checking.walk import root_name
 from dslmut.diagnostics.codes.mutation import (
@@ -26,7 +28,7 @@ from dslmut.diagnostics.codes.mutation import (
     MissingMut,
     ReboundMut,
 )
-from dslmut.diagnostics.model import Diagnostic, Edit, Fix, Label, Span
+from dslmut.diagnostics.model import Diagnostic, Edit, Fix, Label, Position, Span
 
 THREE_KINDS = "a model (nn.Module), an optimizer state (OptState) or a reference (Ref)"
 
@@ -87,9 +89,7 @@ def _described(parameter: Parameter) -> str:
 
 
 def _argument_node(node: FunctionNode, name: str) -> ast.arg | None:
-    a = node.args
-    everything = [*a.posonlyargs, *a.args, *a.kwonlyargs, *(x for x in (a.vararg, a.kwarg) if x)]
-    return next((x for x in everything if x.arg == name), None)
+    return next((a for a in arguments_of(node) if a.arg == name), None)
 
 
 def _without_mut(annotation: ast.expr, source: Source) -> str:
@@ -106,87 +106,109 @@ def _without_mut(annotation: ast.expr, source: Source) -> str:
 # -- markers at calls ----------------------------------------------------------------------------
 
 
-def check_calls(facts: Facts, source: Source) -> Iterator[Diagnostic]:
-    """E1101 and E1103 at calls, and E1101 for markers that are no arguments."""
+def check_calls(facts: Facts, source: Source, restricted: bool) -> Iterator[Diagnostic]:
+    """E1101 and E1103 at calls, and E1101 for markers that are no arguments.
+
+    Args:
+        facts: Of the walk.
+        source: The text.
+        restricted: Whether the calls stand in an ``@fn``.
+    """
     for misplaced in facts.of(Misplaced):
         yield _misplaced(misplaced, source)
-    for argument in facts.of(Argument):
-        yield _spurious(argument, source) if argument.marked else _missing(argument, source)
+    for call in facts.of(Call):
+        for passed in spurious(call, restricted):
+            yield _spurious(call, passed, source)
+        for passed in call.passed:
+            if _lacks_marker(passed):
+                yield _missing(call, passed, source)
+        if call.receiver is not None and _lacks_marker(call.receiver):
+            yield _missing(call, call.receiver, source)
+
+
+def spurious(call: Call, restricted: bool) -> Iterator[Passed]:
+    """Yield the arguments of a call whose marker means nothing."""
+    receiver = call.receiver
+    if receiver is not None and receiver.marked and receiver.parameter is None and not restricted:
+        yield receiver
+    for passed in call.passed:
+        if passed.marked and not _accepts(call.callee, passed.parameter, restricted):
+            yield passed
+
+
+def _accepts(callee: Function, parameter: Parameter | None, restricted: bool) -> bool:
+    """Say whether a marked argument means something to a function."""
+    if parameter is not None and parameter.mut:
+        return True
+    if callee.role is Role.PLAIN:
+        # A plain function may change anything; but only @fn hands it the object, not the token.
+        return restricted
+    return callee.role is Role.FN and callee.parameters is None
+
+
+def _lacks_marker(passed: Passed) -> bool:
+    parameter = passed.parameter
+    if parameter is None or not parameter.mut or passed.marked:
+        return False
+    return not (passed.is_none and parameter.annotation.optional)
 
 
 def _misplaced(event: Misplaced, source: Source) -> Diagnostic:
     node = event.node
     inner = source.segment(node.args[0]) if node.args else ""
+    span = source.span(node)
     if event.place is Place.ARITY:
-        return MeaninglessMut.at(
-            source.span(node),
-            "`mut` takes one argument, the name of what is passed",
-            fix="write `mut(m)`",
-        )
+        message = "`mut` takes one argument, the name of what is passed"
+        return MeaninglessMut.at(span, message, fix="write `mut(m)`")
     if event.place is Place.EXPRESSION:
-        if inner.startswith("mut("):
-            fix: Fix | str = f"write `{inner}`"
-        else:
-            fix = f"bind it to a name first: `part = {inner}`, then pass `mut(part)`"
-        return MeaninglessMut.at(
-            source.span(node),
-            "only a name can be marked, so that a reader sees what changes",
-            fix=fix,
-        )
-    return MeaninglessMut.at(
-        source.span(node),
-        "`mut` marks an argument or a method's receiver, and this is neither",
-        fix=Fix(f"write `{inner}`", (Edit(source.span(node), inner),)),
-    )
+        message = "only a name can be marked, so that a reader sees what changes"
+        again = isinstance(node.args[0], ast.Call) and inner.startswith("mut(")
+        fix = f"write `{inner}`" if again else _bind_first(inner)
+        return MeaninglessMut.at(span, message, fix=fix)
+    message = "`mut` marks an argument or a method's receiver, and this is neither"
+    return MeaninglessMut.at(span, message, fix=Fix(f"write `{inner}`", (Edit(span, inner),)))
 
 
-def _spurious(event: Argument, source: Source) -> Diagnostic:
-    assert isinstance(event.node, ast.Call)
-    inner = source.segment(event.node.args[0])
-    callee = event.callee
-    labels = []
-    if event.parameter is not None:
-        message = f"`{event.target}` does not change its parameter `{event.parameter.name}`"
-    elif callee is not None and callee.role is Role.BUILTIN:
-        message = f"`{event.target}` changes none of its arguments"
+def _bind_first(text: str) -> str:
+    return f"bind it to a name first: `part = {text}`, then pass `mut(part)`"
+
+
+def _spurious(call: Call, passed: Passed, source: Source) -> Diagnostic:
+    assert isinstance(passed.node, ast.Call)
+    inner = source.segment(passed.node.args[0])
+    callee, labels = call.callee, []
+    if callee.role is Role.PLAIN:
+        message = f"`{callee.name}` is a plain function: called from plain code, it takes the object itself"
+    elif passed.parameter is not None:
+        message = f"`{callee.name}` does not change its parameter `{passed.parameter.name}`"
+    elif callee.role is Role.BUILTIN:
+        message = f"`{callee.name}` changes none of its arguments"
     else:
-        message = f"`{event.target}` has no `Mut` parameter for this argument"
-    if callee is not None and callee.role is Role.PLAIN:
-        message = f"`{event.target}` is a plain function: called from plain code, it takes the object itself"
-    if callee is not None and callee.definition is not None and callee.role is not Role.PLAIN:
-        labels.append(Label(_heading(callee.definition), f"`{event.target}` is defined here"))
-    return MeaninglessMut.at(
-        source.span(event.node),
-        message,
-        fix=Fix(f"write `{inner}`", (Edit(source.span(event.node), inner),)),
-        labels=labels,
-    )
+        message = f"`{callee.name}` has no `Mut` parameter for this argument"
+    if callee.definition is not None and callee.role is not Role.PLAIN:
+        labels.append(Label(_heading(callee.definition), f"`{callee.name}` is defined here"))
+    span = source.span(passed.node)
+    fix = Fix(f"write `{inner}`", (Edit(span, inner),))
+    return MeaninglessMut.at(span, message, fix=fix, labels=labels)
 
 
-def _missing(event: Argument, source: Source) -> Diagnostic:
-    text = source.segment(event.node)
-    name = event.parameter.name if event.parameter else "?"
+def _missing(call: Call, passed: Passed, source: Source) -> Diagnostic:
+    span, text = source.span(passed.node), source.segment(passed.node)
+    name = passed.parameter.name if passed.parameter else "?"
     marked = f"mut({text})"
-    if isinstance(event.node, ast.Name):
-        fix = Fix(f"write `{marked}`", (Edit(source.span(event.node), marked),))
-    else:
-        fix = Fix(f"bind it to a name first: `part = {text}`, then pass `mut(part)`")
+    named = isinstance(passed.node, ast.Name)
+    fix = Fix(f"write `{marked}`", (Edit(span, marked),)) if named else Fix(_bind_first(text))
     labels = []
-    if event.callee is not None and event.callee.definition is not None:
-        labels.append(
-            Label(_heading(event.callee.definition), f"`{name}: Mut[...]` is declared here")
-        )
-    return MissingMut.at(
-        source.span(event.node),
-        f"`{event.target}` may change its parameter `{name}`",
-        fix=fix,
-        labels=labels,
-    )
+    if call.callee.definition is not None:
+        place = _heading(call.callee.definition)
+        labels.append(Label(place, f"`{name}: Mut[...]` is declared here"))
+    message = f"`{call.callee.name}` may change its parameter `{name}`"
+    return MissingMut.at(span, message, fix=fix, labels=labels)
 
 
 def _heading(span: Span) -> Span:
     """Return the first line of a definition."""
-    return Span(span.path, span.start, type(span.end)(span.start.line, 10**6))
+    return Span(span.path, span.start, Position(span.start.line, 10**6))
 
 
 # -- changes -------------------------------------------------------------------------------------
@@ -194,7 +216,7 @@ def _heading(span: Span) -> Span:
 
 def check_changes(facts: Facts, signature: Signature, source: Source) -> Iterator[Diagnostic]:
     """E1102: a change of what is not the function's to change."""
-    reported = {id(e.node) for e in facts.of(Argument) if e.marked}
+    reported = {id(p.node) for call in facts.of(Call) for p in spurious(call, restricted=True)}
     for change in facts.of(Change):
         if change.blamed and id(change.node) not in reported:
             yield _unmarked_change(change, signature, source)
@@ -229,7 +251,8 @@ def _verb(change: Change) -> str:
         case Verb.WRITER:
             return f"`{change.name}` writes to its argument: {subject}"
         case Verb.ARGUMENT:
-            return f"{change.name if change.name.startswith('`') or ' ' in change.name else f'`{change.name}`'} is given the right to change it: {subject}"
+            callee = change.name if " " in change.name or "`" in change.name else f"`{change.name}`"
+            return f"{callee} is given the right to change it: {subject}"
         case Verb.AUGMENT:
             return f"`{change.name}=` on a tensor works in place: {subject}"
     return subject
@@ -320,5 +343,5 @@ def _naming(source: Source, node: ast.AST) -> Span:
     span = source.span(node)
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.ExceptHandler):
         line = source.lines[span.start.line - 1]
-        return Span(span.path, span.start, type(span.end)(span.start.line, len(line)))
+        return Span(span.path, span.start, Position(span.start.line, len(line)))
     return span

@@ -1,0 +1,133 @@
+"""Python's own functions: what they hold, pass on, or make."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+
+from dslmut.checking import knowledge as kn
+from dslmut.checking.arguments import Given
+from dslmut.checking.facts import Verb
+from dslmut.checking.origins import (
+    PLAIN_VALUE,
+    Origin,
+    Value,
+    fresh_tensor,
+    holding,
+    join_all,
+    part,
+)
+from dslmut.checking.walk import Walk, attribute_owners
+
+Items = list[Value]
+"""What iterating over each argument gives."""
+
+BUILTIN_CLASSES = frozenset(
+    "list tuple set frozenset dict reversed zip enumerate map filter int float bool str bytes "
+    "complex range slice type object super".split()
+)
+
+
+def call_builtin(walk: Walk, node: ast.Call, name: str, given: list[Given]) -> Value | None:
+    """Return what a function of Python gives, or None where nothing is known of it."""
+    if name == "super":
+        return walk.super_()
+    if name in kn.NUMBERS:
+        return PLAIN_VALUE
+    if name in _ON_ATTRIBUTES:
+        return _ON_ATTRIBUTES[name](walk, node, given)
+    values = [g.value for g in given if g.keyword is None]
+    items = [part(v, "[]") for v in values]
+    handler = _ON_ITEMS.get(name)
+    return handler(values, items, walk.fresh(node)) if handler is not None else None
+
+
+# -- containers and iterators --------------------------------------------------------------------
+
+
+def _zip(values: Items, items: Items, fresh: Origin) -> Value:
+    return holding([holding(items, fresh, positional=True)], fresh)
+
+
+def _enumerate(values: Items, items: Items, fresh: Origin) -> Value:
+    return holding([holding([PLAIN_VALUE, *items[:1]], fresh, positional=True)], fresh)
+
+
+def _next(values: Items, items: Items, fresh: Origin) -> Value:
+    return join_all([*items[:1], *values[1:]])
+
+
+def _extreme(values: Items, items: Items, fresh: Origin) -> Value:
+    return items[0] if len(items) == 1 else join_all(values)
+
+
+def _list(values: Items, items: Items, fresh: Origin) -> Value:
+    return holding(items, fresh)
+
+
+def _tuple(values: Items, items: Items, fresh: Origin) -> Value:
+    if values and values[0].positional:
+        return holding(values[0].contents, fresh, positional=True)
+    return holding(items, fresh)
+
+
+def _mapped(values: Items, items: Items, fresh: Origin) -> Value:
+    return holding(items[1:], fresh)
+
+
+def _dict(values: Items, items: Items, fresh: Origin) -> Value:
+    """A mapping is copied; an iterator of pairs gives its second parts."""
+    pairs = [i for i in items if i.positional and len(i.contents) == 2]
+    return holding([i.contents[1] if i in pairs else i for i in items], fresh)
+
+
+def _sum(values: Items, items: Items, fresh: Origin) -> Value:
+    return fresh_tensor(fresh)
+
+
+_ON_ITEMS: dict[str, Callable[[Items, Items, Origin], Value]] = {
+    "zip": _zip,
+    "enumerate": _enumerate,
+    "next": _next,
+    "min": _extreme,
+    "max": _extreme,
+    "tuple": _tuple,
+    "map": _mapped,
+    "filter": _mapped,
+    "dict": _dict,
+    "sum": _sum,
+    **dict.fromkeys(("list", "set", "frozenset", "sorted", "reversed", "iter"), _list),
+}
+
+# -- attributes ----------------------------------------------------------------------------------
+
+
+def _name_of(given: list[Given]) -> str | None:
+    if len(given) > 1 and isinstance(given[1].subject, ast.Constant):
+        return str(given[1].subject.value)
+    return None
+
+
+def _getattr(walk: Walk, node: ast.Call, given: list[Given]) -> Value:
+    if not given:
+        return PLAIN_VALUE
+    name = _name_of(given)
+    owner = given[0].value
+    found = part(owner, "[]") if name is None else walk.attribute(owner, name)
+    return walk.field_read(node, found)
+
+
+def _setattr(walk: Walk, node: ast.Call, given: list[Given]) -> Value:
+    if given:
+        name = _name_of(given) or "[...]"
+        owners = attribute_owners(given[0].value, name)
+        walk.change(node, given[0].subject, owners, Verb.FIELD, name)
+    return PLAIN_VALUE
+
+
+_ON_ATTRIBUTES: dict[str, Callable[[Walk, ast.Call, list[Given]], Value]] = {
+    "getattr": _getattr,
+    "setattr": _setattr,
+    "delattr": _setattr,
+    "vars": _getattr,
+}
