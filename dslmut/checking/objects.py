@@ -71,7 +71,7 @@ def entity_from(found: object, name: str, module: str = "") -> Entity | None:
 
 
 def _from_spec(spec: Any, found: object) -> Entity | None:
-    if isinstance(spec, Function | Word | Class):
+    if isinstance(spec, Function | Word | Class | Instance):
         return spec
     return getattr(spec, "entity", None)
 

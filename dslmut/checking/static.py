@@ -22,6 +22,7 @@ from dslmut.checking.entities import (
     Word,
 )
 from dslmut.checking.resolve import entity_of, read_annotation
+from dslmut.checking.scopes import bound_names
 from dslmut.checking.source import Definition, Source, parse
 
 
@@ -107,13 +108,14 @@ class ModuleFile:
             return None
         self._resolving.add(name)
         try:
-            found = self._resolve(name, self.bindings[name])
+            found = self.resolve_binding(name, self.bindings[name])
         finally:
             self._resolving.discard(name)
         self._known[name] = found
         return found
 
-    def _resolve(self, name: str, node: ast.stmt) -> Entity | None:
+    def resolve_binding(self, name: str, node: ast.stmt) -> Entity | None:
+        """Return what a statement makes of a name that it binds."""
         resolver = StaticResolver(self)
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef():
@@ -278,11 +280,11 @@ class StaticResolver:
     def name(self, name: str) -> Entity | None:
         """Return what a free name stands for."""
         for scope in reversed(self.definition.outer if self.definition else ()):
-            if isinstance(scope, ast.ClassDef | ast.Lambda):
+            if isinstance(scope, ast.ClassDef) or name not in bound_names(scope):
                 continue
-            for bound, node in _top_level(scope.body):
-                if bound == name:
-                    return self.file._resolve(name, node)
+            body = [] if isinstance(scope, ast.Lambda) else scope.body
+            node = dict(_top_level(body)).get(name)
+            return self.file.resolve_binding(name, node) if node is not None else None
         found = self.file.entity(name)
         if found is None and name not in self.file.bindings:
             return wellknown.well_known(f"builtins.{name}")

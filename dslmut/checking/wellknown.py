@@ -73,7 +73,7 @@ def well_known(dotted: str) -> Entity | None:
     package, _, rest = dotted.partition(".")
     bare = dotted.rpartition(".")[2]
     if package == "dslmut" and rest:
-        return _dslmut(dotted, bare)
+        return _dslmut(bare)
     if package == "jaxtyping" and bare[:1].isupper():
         return Class(bare, Kind.TENSOR, key=f"jaxtyping.{bare}")
     if dotted in _KINDS:
@@ -93,15 +93,13 @@ def _class(dotted: str, bare: str) -> Class:
     return Class(bare, kind, key=key, members=members)
 
 
-def _dslmut(dotted: str, bare: str) -> Entity | None:
+def _dslmut(bare: str) -> Entity | None:
     if bare in WORDS:
         return Word(bare)
     if f"dslmut.{bare}" in _KINDS:
         return _class(f"dslmut.{bare}", bare)
     if bare in _FUNCTIONS:
         return _FUNCTIONS[bare]
-    if dotted.startswith("dslmut.optim.") and bare.islower():
-        return Class(bare, Kind.STATE, key=f"dslmut.optim.{bare}")
     return None
 
 
@@ -133,7 +131,7 @@ _FUNCTIONS = {
         True,
     ),
     "eval_mode": Function("eval_mode", Role.BUILTIN, result=en.OBJECT, result_known=True),
-    "set_field": Function("set_field", Role.BUILTIN, qualified="dslmut.set_field"),
+    "set_field": Function("set_field", Role.PLAIN, qualified="dslmut.set_field"),
 }
 
 

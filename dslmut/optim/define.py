@@ -8,10 +8,11 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar, overload
 
 from torch import Tensor, nn
 
+from dslmut.checking.entities import Class, Instance, Kind, Type
 from dslmut.checking.live import LiveResolver
 from dslmut.checking.rules.optimizers import check_body
 from dslmut.diagnostics.codes.optimizers import BadHyperparameter, NotADefinition
@@ -74,6 +75,7 @@ class Optimizer(Generic[P]):
         self.rule = rule
         self.hyperparameters = _hyperparameters(rule)
         functools.update_wrapper(self, rule)
+        self.__dslmut__ = Class(rule.__name__, Kind.STATE, key=f"{rule.__module__}.{rule.__name__}")
 
     @overload
     def __call__(self, model: M, /, *args: P.args, **kwargs: P.kwargs) -> OptState[M]: ...
@@ -128,6 +130,7 @@ class Configured:
         hyperparameters: All of them, by name.
     """
 
+    __dslmut__: ClassVar[Instance] = Instance(Type(Kind.STATE))
     definition: Optimizer[...]
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
 
