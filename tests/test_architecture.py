@@ -14,15 +14,13 @@ import dslmut
 ROOT = Path(dslmut.__file__).parent
 
 ALLOWED = {
-    "vocabulary": {
-        "diagnostics",
-        "_index",
-    },  # for the errors of a misused token, when one is raised
+    "tokens": {"diagnostics"},  # for the error of a misused token, when one is raised
+    "vocabulary": {"tokens", "_index"},
     "_index": set(),
     "diagnostics": {"diagnostics"},
     "checking": {"checking", "diagnostics", "vocabulary"},
-    "functions": {"functions", "checking", "diagnostics", "vocabulary"},
-    "optim": {"optim", "functions", "checking", "diagnostics", "vocabulary"},
+    "functions": {"functions", "checking", "diagnostics", "vocabulary", "tokens"},
+    "optim": {"optim", "functions", "checking", "diagnostics", "vocabulary", "tokens"},
     "front": {
         "front",
         "optim",

@@ -261,7 +261,9 @@ OLD_VALUES = """
 
 @pytest.mark.parametrize("body", [b.strip() for b in OLD_VALUES.strip().splitlines()])
 def test_every_way_to_keep_an_old_value(load, body: str) -> None:
-    text = "import torch\nfrom torch import Tensor, nn\nfrom dslmut import Mut, fn, set_field\n\n@fn\n"
+    text = (
+        "import torch\nfrom torch import Tensor, nn\nfrom dslmut import Mut, fn, set_field\n\n@fn\n"
+    )
     lines = "\n".join(f"    {line}" for line in body.split("; "))
     module = load(f"{text}def f(m: Mut[nn.Module]) -> Tensor:\n{lines}\n")
     m = square()

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import dslmut as dm
 from dslmut import CheckError, Mut, fn, mut
-from dslmut.vocabulary import Token
+from dslmut.tokens import Token
 
 
 def net() -> nn.Linear:
@@ -308,6 +308,8 @@ def test_optional_mut_parameters() -> None:
         lambda t: -t,
         lambda t: float(t),
         lambda t: t < 1,
+        lambda t: t == 1,
+        lambda t: {t},
         lambda t: t.eval(),
         lambda t: torch.sum(t),
         lambda t: torch.ones(3) + t,

@@ -16,7 +16,7 @@ from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
 from dslmut.functions.runtime import callee
 from dslmut.functions.spec import Spec
-from dslmut.vocabulary import Token
+from dslmut.tokens import Token
 
 M = TypeVar("M", bound=nn.Module)
 P = ParamSpec("P")

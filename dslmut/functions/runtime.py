@@ -18,7 +18,7 @@ from dslmut.diagnostics.raising import missing_marker, spurious_argument, user_s
 from dslmut.functions.fields import check_field, fitting_item, write_field, write_item
 from dslmut.functions.spec import Spec, spec_of
 from dslmut.functions.values import enter, leave
-from dslmut.vocabulary import Token
+from dslmut.tokens import Token
 
 __all__ = [
     "Token",

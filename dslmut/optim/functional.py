@@ -13,7 +13,8 @@ from dslmut.functions import runtime
 from dslmut.functions.gradients import Gradient, Grads
 from dslmut.functions.spec import Spec
 from dslmut.optim.binding import OptState
-from dslmut.vocabulary import Mut, Token
+from dslmut.tokens import Token
+from dslmut.vocabulary import Mut
 
 M = TypeVar("M", bound=nn.Module)
 
