@@ -16,7 +16,7 @@ from dslmut.checking.origins import Binding, Origin, Root, Value, join
 from dslmut.checking.resolve import Resolver, read_annotation, read_parameters
 from dslmut.checking.rules import fields, mutation, optimizers
 from dslmut.checking.scopes import arguments_of
-from dslmut.checking.source import Definition, FunctionNode, Source, parse
+from dslmut.checking.source import Definition, FunctionNode, Source, parse, read
 from dslmut.checking.statements import STATEMENTS
 from dslmut.checking.static import ModuleFile, Project, StaticResolver, home_of
 from dslmut.checking.suppress import suppressed
@@ -55,7 +55,7 @@ def analyse(
         found += mutation.check_changes(facts, signature, source)
         found += mutation.check_rebindings(facts, signature, source)
         found += fields.check_fields(facts, source)
-    return Analysis(signature, facts, tuple(sorted(found, key=_order)))
+    return Analysis(signature, facts, tuple(sorted(suppressed(found, source), key=_order)))
 
 
 def signature_of(definition: Definition, resolver: Resolver) -> Signature:
@@ -170,7 +170,7 @@ def check_file(path: Path, project: Project, text: str | None = None) -> list[Di
     Raises:
         SyntaxError: If it cannot be parsed.
     """
-    source = parse(str(path), path.read_text(encoding="utf-8") if text is None else text)
+    source = parse(str(path), read(path) if text is None else text)
     home, dotted = home_of(path)
     return check_source(source, ModuleFile(source, dotted, project, home))
 

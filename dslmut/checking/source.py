@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import ast
 import functools
+import tokenize
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from dslmut.diagnostics.model import Position, Span
 
@@ -86,6 +88,18 @@ class Source:
         if not text.isascii():  # the parser counts bytes of UTF-8
             offset = len(text.encode()[:offset].decode(errors="ignore"))
         return Position(line, offset)
+
+
+def read(path: Path) -> str:
+    """Return the text of a Python file, in the encoding that it declares.
+
+    Raises:
+        OSError: If it cannot be read.
+        SyntaxError: If it declares an unknown encoding.
+        UnicodeDecodeError: If it does not hold to it.
+    """
+    with tokenize.open(path) as file:
+        return file.read()
 
 
 @functools.lru_cache(maxsize=256)

@@ -6,6 +6,7 @@ import ast
 import functools
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from dslmut.checking import definitions, wellknown
@@ -23,11 +24,11 @@ from dslmut.checking.entities import (
 )
 from dslmut.checking.resolve import entity_of, read_annotation
 from dslmut.checking.scopes import bound_names
-from dslmut.checking.source import Definition, Source, parse
+from dslmut.checking.source import Definition, Source, parse, read
 
 
 class Project:
-    """The files that names may lead to.
+    """The files that names may lead to; one that changes is read again.
 
     Args:
         roots: Folders that modules are imported from, besides that of the checked file.
@@ -36,15 +37,18 @@ class Project:
     def __init__(self, roots: Iterable[Path] | None = None) -> None:
         paths = [Path(p) for p in sys.path if p] if roots is None else roots
         self._roots = tuple(p for p in paths if p.is_dir())
-        self._files: dict[tuple[str, Path | None], ModuleFile | None] = {}
+        self._files: dict[tuple[Path, str], tuple[int, ModuleFile | None]] = {}
 
     def module(self, dotted: str, home: Path | None = None) -> ModuleFile | None:
-        """Return a module's file by its dotted name, or None where there is none to read."""
-        key = (dotted, home)
-        if key not in self._files:
-            self._files[key] = None  # while it is being read: imports may go round in a circle
-            self._files[key] = self._find(dotted, home)
-        return self._files[key]
+        """Return a module by its dotted name, or None where there is no file to read."""
+        path = next((p for p in self._candidates(dotted, home) if p.is_file()), None)
+        if path is None:
+            return None
+        stamp = path.stat().st_mtime_ns
+        known = self._files.get((path, dotted))
+        if known is None or known[0] != stamp:
+            known = self._files[path, dotted] = (stamp, self._read(path, dotted, home))
+        return known[1]
 
     def exists(self, dotted: str, home: Path | None) -> bool:
         """Say whether a dotted name is a module or package with a file or folder."""
@@ -59,15 +63,11 @@ class Project:
             if (root / relative).is_dir():
                 yield root / relative
 
-    def _find(self, dotted: str, home: Path | None) -> ModuleFile | None:
-        for path in self._candidates(dotted, home):
-            if path.is_file():
-                try:
-                    source = parse(str(path), path.read_text(encoding="utf-8"))
-                except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
-                    return None
-                return ModuleFile(source, dotted, self, home)
-        return None
+    def _read(self, path: Path, dotted: str, home: Path | None) -> ModuleFile | None:
+        try:
+            return ModuleFile(parse(str(path), read(path)), dotted, self, home)
+        except (OSError, SyntaxError, ValueError, RecursionError):
+            return None
 
 
 def home_of(path: Path) -> tuple[Path, str]:
@@ -104,11 +104,12 @@ class ModuleFile:
         """Return what a name at the top level of the module stands for."""
         if name in self._known:
             return self._known[name]
-        if name in self._resolving or name not in self.bindings:
-            return None
+        if name in self._resolving:
+            return None  # imports may go round in a circle
         self._resolving.add(name)
         try:
-            found = self.resolve_binding(name, self.bindings[name])
+            node = self.bindings.get(name)
+            found = self._star_imported(name) if node is None else self.resolve_binding(name, node)
         finally:
             self._resolving.discard(name)
         self._known[name] = found
@@ -131,6 +132,17 @@ class ModuleFile:
                 return self.imported(module or "", alias.name, level)
             case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
                 return _assigned(value, resolver)
+        return None
+
+    def _star_imported(self, name: str) -> Entity | None:
+        """Return what a name stands for that comes from a ``from module import *``."""
+        for node in reversed(self.source.tree.body):
+            if isinstance(node, ast.ImportFrom) and any(a.name == "*" for a in node.names):
+                module = self.imported(node.module or "", None, node.level)
+                if isinstance(module, Module) and not name.startswith("_"):
+                    found = member_of(self.project, self.home, module.name, name)
+                    if found is not None:
+                        return found
         return None
 
     def imported(self, module: str, name: str | None, level: int) -> Entity | None:
@@ -189,27 +201,12 @@ def _torch(project: Project, home: Path | None, module: str, name: str) -> Entit
 def _torch_class(project: Project, home: Path | None, module: str, name: str) -> Entity | None:
     file = project.module(module, home)
     found = file.entity(name) if file is not None else None
-    if found is None and file is not None:
-        found = _star_imported(project, home, file, name)
     if isinstance(found, Class) and found.kind is not Kind.UNKNOWN:
         return found
     if module == "torch.nn":
         return Class(name, Kind.MODEL, key=f"torch.nn.{name}")
     if module == "torch.optim":
         return Class(name, Kind.STATE, key=f"torch.optim.{name}")
-    return None
-
-
-def _star_imported(
-    project: Project, home: Path | None, file: ModuleFile, name: str
-) -> Entity | None:
-    for node in file.source.tree.body:
-        if isinstance(node, ast.ImportFrom) and any(a.name == "*" for a in node.names):
-            inner = file.imported(node.module or "", None, node.level)
-            if isinstance(inner, Module):
-                found = member_of(project, home, inner.name, name)
-                if found is not None:
-                    return found
     return None
 
 
@@ -235,8 +232,6 @@ def _decorated(value: ast.Call, resolver: StaticResolver) -> Entity | None:
     inner = entity_of(value.args[0], resolver)
     if not isinstance(inner, Function):
         return None
-    from dataclasses import replace
-
     return replace(inner, role=Role.FN)
 
 

@@ -83,16 +83,23 @@ def run_check(paths: Iterable[Path], output_format: str) -> int:
     for path in files:
         try:
             found += check_file(path, project)
-        except (SyntaxError, UnicodeDecodeError, OSError) as error:
-            place = f"{path}:{error.lineno}" if isinstance(error, SyntaxError) else str(path)
-            print(f"dslmut: {place} cannot be read: {error}", file=sys.stderr)
+        except (SyntaxError, ValueError, OSError, RecursionError) as error:
+            print(f"dslmut: {unreadable(path, error)}", file=sys.stderr)
             unread += 1
     print_diagnostics(found, output_format)
     if output_format == "full":
-        print(summary(len(found), len(files)))
+        print(summary(len(found), len(files) - unread))
     if unread:
         return USAGE
     return FOUND if found else CLEAN
+
+
+def unreadable(path: Path, error: Exception) -> str:
+    """Say why a file cannot be checked."""
+    if isinstance(error, RecursionError):
+        return f"{path} cannot be checked: its expressions are nested too deeply"
+    place = f"{path}:{error.lineno}" if isinstance(error, SyntaxError) else str(path)
+    return f"{place} cannot be read: {error}"
 
 
 def python_files(path: Path) -> Iterable[Path]:

@@ -17,8 +17,10 @@ from dslmut.checking.live import LiveResolver
 from dslmut.checking.resolve import read_annotation
 from dslmut.checking.scopes import own_nodes
 from dslmut.checking.source import Definition, Source
-from dslmut.diagnostics.exceptions import CheckError
+from dslmut.diagnostics.codes.mutation import SourceUnavailable
+from dslmut.diagnostics.exceptions import CheckError, DslmutError
 from dslmut.diagnostics.model import Span
+from dslmut.diagnostics.raising import user_span
 from dslmut.functions import runtime, values
 from dslmut.functions.locate import locate
 from dslmut.functions.rewrite import SPEC, Plan, rewritten
@@ -102,10 +104,23 @@ def _decorate(function: Any, surroundings: Mapping[str, object], check: bool) ->
 
 
 def _plain_function(function: Any) -> types.FunctionType:
+    wrapped = getattr(function, "__wrapped__", None)
+    if wrapped is not None and not hasattr(function, "__dslmut__"):
+        raise _wrapper(function, wrapped)
     if isinstance(function, types.FunctionType):
         return function
     kind = type(function).__name__
     raise TypeError(f"@fn decorates a function written in Python, not a {kind}")
+
+
+def _wrapper(function: Any, wrapped: Any) -> DslmutError:
+    """Return the error for `@fn` above a decorator that puts another function around the user's."""
+    name = getattr(wrapped, "__name__", "the function")
+    return SourceUnavailable.raised(
+        user_span(),
+        f"another decorator stands between `@fn` and `{name}`: `@fn` gets its wrapper, whose text is another",
+        fix="put `@fn` directly above the `def`, below the other decorators",
+    )
 
 
 def _raise_found(analysis: Analysis, source: Source) -> None:
@@ -140,7 +155,7 @@ def _spec(
         entity=_entity(function, analysis, source, definition, resolver, role),
         mut=analysis.signature.mut_names,
         optional=frozenset(p.name for p in parameters if p.mut and p.annotation.optional),
-        unmarked=_called_by_frameworks(node),
+        unmarked=frozenset(p.name for p in parameters[:1] if _called_by_frameworks(definition)),
         module=function.__globals__,
         names={}
         if surroundings is function.__globals__
@@ -178,9 +193,10 @@ def _is_static(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any(getattr(d, "id", "") in ("staticmethod", "classmethod") for d in node.decorator_list)
 
 
-def _called_by_frameworks(node: Any) -> bool:
+def _called_by_frameworks(definition: Definition) -> bool:
     """Say whether Python or torch calls a method, without a marker for its receiver."""
-    if isinstance(node, ast.Lambda):
+    node = definition.node
+    if isinstance(node, ast.Lambda) or definition.owner is None:
         return False
     special = node.name.startswith("__") and node.name.endswith("__")
     accessor = any(

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import copy
+import inspect
 import linecache
 import types
 
-from dslmut.checking.source import Definition, Source, parse
+from dslmut.checking.scopes import arguments_of
+from dslmut.checking.source import Definition, FunctionNode, Source, parse
 from dslmut.diagnostics.codes.mutation import SourceUnavailable
 from dslmut.diagnostics.exceptions import CheckError, DslmutError
 from dslmut.diagnostics.model import Position, Span
+from dslmut.functions.trees import bare_arguments, compiled_alone
 
 
 def locate(function: types.FunctionType) -> tuple[Source, Definition]:
@@ -24,8 +28,7 @@ def locate(function: types.FunctionType) -> tuple[Source, Definition]:
         raise _unavailable(
             function,
             f"the source of `{function.__qualname__}` cannot be found: there is no text for {code.co_filename!r}",
-            "write the function into a file or a notebook cell; for generated code, register the "
-            "text in `linecache.cache` under the name that it is compiled with",
+            _advice(code.co_filename),
         )
     try:
         source = parse(code.co_filename, "".join(lines))
@@ -33,7 +36,7 @@ def locate(function: types.FunctionType) -> tuple[Source, Definition]:
         raise _stale(function) from error
     found = [d for d in source.definitions if _is_at(d, code)]
     if len(found) > 1:
-        found = [d for d in found if _columns_match(d, source, code)] or found
+        found = [d for d in found if _columns_match(d, code)] or found
     if len(found) > 1:
         raise _unavailable(
             function,
@@ -43,6 +46,17 @@ def locate(function: types.FunctionType) -> tuple[Source, Definition]:
     if not found or not _is_compiled_from(found[0], code):
         raise _stale(function)
     return source, found[0]
+
+
+def _advice(path: str) -> str:
+    if path.startswith("<timed"):
+        return "take `%%time` off the cell that defines the function: such a cell keeps no text"
+    if path in ("<stdin>", "<string>"):
+        return "write the function into a file or a notebook cell: what is typed here keeps no text"
+    return (
+        "write the function into a file or a notebook cell; for generated code, register the text "
+        "in `linecache.cache` under the name that it is compiled with"
+    )
 
 
 def heading(function: types.FunctionType) -> Span | None:
@@ -60,7 +74,7 @@ def _is_at(definition: Definition, code: types.CodeType) -> bool:
     return definition.name == code.co_name and definition.first_line == code.co_firstlineno
 
 
-def _columns_match(definition: Definition, source: Source, code: types.CodeType) -> bool:
+def _columns_match(definition: Definition, code: types.CodeType) -> bool:
     """Tell lambdas on one line apart by where their bodies stand."""
     if not isinstance(definition.node, ast.Lambda):
         return True
@@ -73,24 +87,53 @@ def _columns_match(definition: Definition, source: Source, code: types.CodeType)
         <= (line, column)
         <= (body.end_lineno or 0, body.end_col_offset or 0)
     ]
-    return bool(inside) and source is not None
+    return bool(inside)
 
 
 def _is_compiled_from(definition: Definition, code: types.CodeType) -> bool:
-    """Compare what the text says with what was compiled: parameters and lines.
+    """Compare what the text says with what was compiled: parameters, names, constants, lines.
 
-    Not the bytecode: pytest's rewriting of assertions changes that.
+    Not the bytecode, and no assertions: pytest and other tools put more into a function than its
+    text says. So all that the text says has to be in the code.
     """
-    arguments = definition.node.args
-    names = [a.arg for a in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
-    names += [a.arg for a in (arguments.vararg, arguments.kwarg) if a is not None]
     count = code.co_argcount + code.co_kwonlyargcount
-    count += bool(code.co_flags & 0x04) + bool(code.co_flags & 0x08)
-    compiled = [_plain(n, definition) for n in code.co_varnames[:count]]
-    if [_plain(n, definition) for n in names] != compiled:
+    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    compiled = sorted(_plain(n, definition) for n in code.co_varnames[:count])
+    if sorted(_plain(a.arg, definition) for a in arguments_of(definition.node)) != compiled:
         return False
-    last = max((line for _, _, line in code.co_lines() if line is not None), default=0)
-    return last <= (definition.node.end_lineno or last)
+    text = compiled_alone(_bare(definition.node), definition, code)
+    return all(said <= there for said, there in zip(_content(text), _content(code)))
+
+
+def _bare(node: FunctionNode) -> FunctionNode:
+    """Return a function without its assertions, annotations, defaults and decorators."""
+    if isinstance(node, ast.Lambda):
+        return ast.copy_location(ast.Lambda(bare_arguments(node.args), node.body), node)
+    new = _WithoutAssertions().visit(copy.deepcopy(node))
+    new.args, new.returns = bare_arguments(node.args), None
+    new.decorator_list = [ast.copy_location(ast.Constant(None), d) for d in node.decorator_list]
+    return new
+
+
+class _WithoutAssertions(ast.NodeTransformer):
+    def visit_Assert(self, node: ast.Assert) -> ast.stmt:
+        return ast.copy_location(ast.Pass(), node)
+
+
+def _content(code: types.CodeType) -> tuple[set[str], set[object], set[int]]:
+    """Return the names, constants and lines of a function and of those inside of it."""
+    names = {*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars}
+    lines = {line for start, _, line in code.co_lines() if line is not None and start > 0}
+    constants: set[object] = set()
+    for constant in code.co_consts:
+        if isinstance(constant, int | float | str | bytes):
+            constants.add((type(constant), constant))
+        elif isinstance(constant, types.CodeType):
+            more = _content(constant)
+            names, constants, lines = names | more[0], constants | more[1], lines | more[2]
+            # A class says where it stands, which is elsewhere for a text that is compiled alone.
+            constants.discard((str, constant.co_qualname))
+    return names, constants, lines
 
 
 def _plain(name: str, definition: Definition) -> str:

@@ -7,11 +7,8 @@ node keeps its place in the user's file. Besides the user's own free variables t
 """
 
 from __future__ import annotations
-import __future__
 
 import ast
-import functools
-import operator
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -23,6 +20,7 @@ from dslmut.functions.trees import (
     RUNTIME,
     Node,
     bare_arguments,
+    compiled_alone,
     no_type_parameters,
     parsed,
     placed,
@@ -31,7 +29,6 @@ from dslmut.functions.trees import (
 )
 
 SPEC, CALL = "__dslmut_spec__", "__dslmut_call__"
-TARGET = "__dslmut_target__"
 
 
 Store = tuple[str, list[ast.expr]]
@@ -70,43 +67,7 @@ def rewritten(plan: Plan, original: types.CodeType) -> types.CodeType:
         original: The code as Python compiled it.
     """
     node = _Rewriter(plan).function(plan.definition.node)
-    module = _surrounded(node, plan.definition, original)
-    flags = original.co_flags & _FUTURE
-    outer = compile(module, original.co_filename, "exec", flags=flags, dont_inherit=True)
-    code = _find(outer, "<lambda>" if isinstance(node, ast.Lambda) else TARGET)
-    return code.replace(co_name=original.co_name, co_qualname=original.co_qualname)
-
-
-_FUTURE = functools.reduce(
-    operator.or_, (getattr(__future__, n).compiler_flag for n in __future__.all_feature_names)
-)
-
-
-def _surrounded(node: FunctionNode, definition: Definition, original: types.CodeType) -> ast.Module:
-    """Put a function where its free variables are bound as they were, and no other name is."""
-    inner: ast.stmt
-    if isinstance(node, ast.Lambda):
-        inner = ast.Expr(node)
-    else:
-        inner, node.name = node, TARGET
-    body: list[ast.stmt] = [inner]
-    owner = next((s for s in reversed(definition.outer) if isinstance(s, ast.ClassDef)), None)
-    if owner is not None:
-        # For the names with two underscores, which are mangled with the name of the class.
-        body = [ast.ClassDef(owner.name, [], [], [inner], [], **no_type_parameters())]
-        if owner.name not in original.co_freevars:
-            body.insert(0, ast.Global([owner.name]))
-    names = dict.fromkeys([*original.co_freevars, RUNTIME, SPEC])
-    arguments = ast.arguments([], [ast.arg(n) for n in names], None, [], [], None, [])
-    outer = ast.FunctionDef("__outer__", arguments, body, [], **no_type_parameters())
-    return ast.fix_missing_locations(ast.Module([ast.copy_location(outer, node)], []))
-
-
-def _find(code: types.CodeType, name: str) -> types.CodeType:
-    """Find the function's code among the constants of what surrounds it."""
-    inside = [c for c in code.co_consts if isinstance(c, types.CodeType)]
-    found = [c for c in inside if c.co_name == name]
-    return found[0] if found else _find(inside[0], name)
+    return compiled_alone(node, plan.definition, original, (RUNTIME, SPEC))
 
 
 # -- the rewriter --------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ slice = slice
 
 def missing(spec: Spec, name: str, value: Any) -> Any:
     """Refuse an unmarked argument for a ``Mut`` parameter (E1103), where a marker is due."""
-    if (value is None and name in spec.optional) or spec.unmarked:
+    if (value is None and name in spec.optional) or name in spec.unmarked:
         return value
     if torch.compiler.is_compiling():
         raise TypeError(

@@ -18,19 +18,20 @@ class Spec:
         entity: Its signature for the checker.
         mut: The names of its ``Mut`` parameters.
         optional: Those of them that may be None.
-        unmarked: Whether frameworks call it, so that a missing marker is no error at run time.
+        unmarked: The receiver, if frameworks call the method, without a marker.
         module: The names of its module, for its annotations.
         names: The local names where it was decorated, those that its annotations use.
         cells: Its free variables.
         annotations: Of its parameters and, as ``return``, of its result; as written.
         check: Whether arguments and result are checked against them.
         places: Where each parameter is declared.
+        checks: The annotations evaluated, from the first call on; they replace `names` and `cells`.
     """
 
     entity: Function
     mut: frozenset[str] = frozenset()
     optional: frozenset[str] = frozenset()
-    unmarked: bool = False
+    unmarked: frozenset[str] = frozenset()
     module: dict[str, object] = field(default_factory=dict)
     names: Mapping[str, object] = field(default_factory=dict)
     cells: Mapping[str, CellType] = field(default_factory=dict)

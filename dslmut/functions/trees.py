@@ -1,9 +1,15 @@
 """Small pieces of syntax trees, and where they stand in the user's file."""
 
 from __future__ import annotations
+import __future__
 
 import ast
+import functools
+import operator
+import types
 from typing import Any, TypeVar
+
+from dslmut.checking.source import Definition, FunctionNode
 
 RUNTIME = "__dslmut__"
 """The name of the run time in rewritten code."""
@@ -63,3 +69,57 @@ def shallow(node: Node) -> Node:
 def no_type_parameters() -> dict[str, Any]:
     """Return the field that definitions have from Python 3.12 on."""
     return {"type_params": []} if "type_params" in ast.FunctionDef._fields else {}
+
+
+# -- compiling a function by itself --------------------------------------------------------------
+
+_FUTURE = functools.reduce(
+    operator.or_, (getattr(__future__, n).compiler_flag for n in __future__.all_feature_names)
+)
+_TARGET = "__dslmut_target__"
+
+
+def compiled_alone(
+    node: FunctionNode,
+    definition: Definition,
+    original: types.CodeType,
+    variables: tuple[str, ...] = (),
+) -> types.CodeType:
+    """Compile one function as it was compiled in its file.
+
+    It is put into a dummy function that binds the free variables, and into a dummy class for a
+    method, so that cells, ``super()`` and name mangling are as they were, and no other name is.
+
+    Args:
+        node: The function, perhaps rewritten; it gets another name here.
+        definition: Where it stands.
+        original: Its code, as Python compiled it.
+        variables: Further free variables that it may use.
+    """
+    inner: ast.stmt
+    if isinstance(node, ast.Lambda):
+        inner = ast.Expr(node)
+    else:
+        inner = node = shallow(node)
+        node.name = _TARGET
+    body: list[ast.stmt] = [inner]
+    owner = next((s for s in reversed(definition.outer) if isinstance(s, ast.ClassDef)), None)
+    if owner is not None:
+        body = [ast.ClassDef(owner.name, [], [], [inner], [], **no_type_parameters())]
+        if owner.name not in original.co_freevars:
+            body.insert(0, ast.Global([owner.name]))
+    names = dict.fromkeys([*original.co_freevars, *variables])
+    arguments = ast.arguments([], [ast.arg(n) for n in names], None, [], [], None, [])
+    outer = ast.FunctionDef("__outer__", arguments, body, [], **no_type_parameters())
+    module = ast.fix_missing_locations(ast.Module([ast.copy_location(outer, node)], []))
+    flags = original.co_flags & _FUTURE
+    code = compile(module, original.co_filename, "exec", flags=flags, dont_inherit=True)
+    found = _find(code, "<lambda>" if isinstance(node, ast.Lambda) else _TARGET)
+    return found.replace(co_name=original.co_name, co_qualname=original.co_qualname)
+
+
+def _find(code: types.CodeType, name: str) -> types.CodeType:
+    """Find the function's code among the constants of what surrounds it."""
+    inside = [c for c in code.co_consts if isinstance(c, types.CodeType)]
+    found = [c for c in inside if c.co_name == name]
+    return found[0] if found else _find(inside[0], name)
