@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 from collections.abc import Callable
@@ -497,10 +498,14 @@ IMPURE: list[tuple[str, Callable[..., Any], str]] = [
     ("E-OPT-024", lambda p, g, lr: nn.functional.dropout(p), "`"),
     ("E-OPT-025", lambda p, g, lr: p - CAPTURED * g, "shape \\[2\\]"),
     ("E-OPT-025", lambda p, g, lr: p - torch.stack([CAPTURED, CAPTURED])[0], "shape \\[2\\]"),
-    ("E-OPT-026", lambda p, g, lr: p - random.random() * g, "traced again"),
+    ("E-OPT-024", lambda p, g, lr: p - random.random() * g, "global generator"),
+    ("E-OPT-024", lambda p, g, lr: p - float(np.random.rand()) * g, "global generator"),
+    ("E-OPT-024", lambda p, g, lr: torch.manual_seed(3) and p, "global generator"),
+    ("E-OPT-026", lambda p, g, lr: p - next(COUNTER) * g, "traced again"),
     ("E-CONTRACT-011", lambda p, g, lr: metric("a", g.norm()) or p, "write `diagnostic"),
 ]
 CAPTURED = torch.ones(2)
+COUNTER = itertools.count()
 
 
 @pytest.mark.parametrize(("code", "make", "message"), IMPURE)

@@ -45,6 +45,10 @@ class OptimizerError(DslmutError, ValueError):
     """An optimizer is defined, configured or bound wrongly."""
 
 
+class ContextError(OptimizerError, AttributeError):
+    """``ctx`` is asked for what it does not have; so ``getattr(ctx, "warmup", 0)`` works."""
+
+
 def _restore(
     kind: type[DslmutError], diagnostics: tuple[Diagnostic, ...], text: str
 ) -> DslmutError:

@@ -3,33 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from copy import copy
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.functions.gradients import Gradient
 from dslmut.optim import checkpoint, compiling
-from dslmut.optim.context import Curriculum
-from dslmut.optim.define import FOREIGN, RESERVED, Configured, checked, unknown_hyperparameter
-from dslmut.optim.numbers import Group, Item
-from dslmut.optim.parameters import bad_binding, check_parameters, groups_of, is_lazy, listed
+from dslmut.optim.define import Configured, Optimizer
+from dslmut.optim.hyperparameters import FOREIGN, RESERVED, fitted, unknown
+from dslmut.optim.numbers import Group, Item, ParamGroup
+from dslmut.optim.options import Options
+from dslmut.optim.parameters import (
+    bad_binding,
+    check_names,
+    check_parameters,
+    groups_of,
+    is_lazy,
+    opened,
+    overlapping,
+)
 from dslmut.optim.programs import readable
 from dslmut.optim.running import Runner
 
 M = TypeVar("M", bound=nn.Module)
-
-
-@dataclass(frozen=True)
-class Options:
-    """What belongs to a run and not to a rule; see ``Configured.bind``."""
-
-    curriculum: Curriculum | None = None
-    diagnostics_every: int | None = None
-    ctx: dict[str, float] = field(default_factory=dict)
-    compile: bool | dict[str, Any] = True
 
 
 class OptState(torch.optim.Optimizer, Generic[M]):
@@ -52,7 +51,6 @@ class OptState(torch.optim.Optimizer, Generic[M]):
     def __init__(self, configured: Configured, target: Any, options: Options | None = None) -> None:
         self._configured, self._options = configured, options or Options()
         groups, self._model_name = groups_of(target)
-        self._schedules: list[dict[str, Any]] = []
         self._named = any("param_names" in g for g in groups)
         self._runner: Runner | None = None
         super().__init__(groups, dict(_shown(configured.hyperparameters)))
@@ -70,42 +68,41 @@ class OptState(torch.optim.Optimizer, Generic[M]):
             OptimizerError: E-OPT-002 for an unknown or unfitting hyperparameter, E-OPT-005 for
                 parameters that cannot be optimized; nothing was added then.
         """
-        group = dict(param_group)
+        group = self._complete(opened(param_group), self.param_groups)
+        super().add_param_group(group)
+        if self._runner is None:  # the constructor prepares all groups at once
+            return
+        try:
+            self._prepare()
+        except BaseException:
+            self.param_groups.pop()
+            raise
+
+    def _complete(self, group: dict[str, Any], before: Sequence[dict[str, Any]]) -> ParamGroup:
+        """Return a group with names, hyperparameters and count, all of them checked."""
         definition = self._configured.definition
-        given = {}
+        values = dict(self._configured.hyperparameters)
         for name, value in group.items():
             known = definition.hyperparameters.get(name)
             if known is not None:
-                given[name] = checked(definition, known, value)
-            elif name not in RESERVED | FOREIGN:
-                raise unknown_hyperparameter(definition, name)
-        values = {**self._configured.hyperparameters, **given}
-        for name in given:
-            del group[name]
-        group.update(_shown(values))
-        group.setdefault("step", 0)
-        before = len(self.param_groups)
-        parameters = listed(group)
-        check_parameters(parameters, self.param_groups)
-        self._name(group, parameters)
-        super().add_param_group(group)
-        added = self.param_groups[before]
-        self._schedules.append({n: v for n, v in values.items() if callable(v)})
-        try:
-            if self._runner is not None:
-                self._prepare()
-        except DslmutError:
-            self.param_groups.remove(added)
-            self._schedules.pop()
-            raise
+                values[name] = fitted(definition, known, value)
+            elif (name in FOREIGN and value) or name not in RESERVED | FOREIGN:
+                raise unknown(definition, name)
+        schedules = {n: v for n, v in values.items() if _is_scheduled(definition, n, v)}
+        step = max((g["step"] for g in before), default=0)
+        defaults = {"step": step, "rule": definition.__name__}
+        complete = ParamGroup({**defaults, **group, **dict(_shown(values))}, schedules)
+        check_parameters(group["params"], before)
+        self._name(complete, before)
+        check_names([n for g in (*before, complete) for n in g.get("param_names", ())])
+        return complete
 
-    def _name(self, group: dict[str, Any], parameters: list[Any]) -> None:
+    def _name(self, group: dict[str, Any], before: Sequence[dict[str, Any]]) -> None:
         """Give a further group names if the others have some: states are saved by name."""
-        named = "param_names" in group or any(isinstance(i, tuple) for i in group["params"])
-        if self._named and not named:
-            number = len(self.param_groups)
-            group["param_names"] = [f"group{number}.{i}" for i in range(len(parameters))]
-        elif named and self.param_groups and not self._named:
+        if self._named and "param_names" not in group:
+            names = [f"group{len(before)}.{i}" for i in range(len(group["params"]))]
+            group["param_names"] = names
+        elif not self._named and "param_names" in group:
             raise bad_binding(
                 "this group has names, and the parameters before it have none",
                 "give all of them names, as `named_parameters()` does, or none",
@@ -113,26 +110,31 @@ class OptState(torch.optim.Optimizer, Generic[M]):
 
     def _prepare(self) -> None:
         """Trace every body, make the states, and plan the step."""
-        items = [Item(i, number, p, name) for i, (number, p, name) in enumerate(self._parameters())]
-        groups = [
-            Group(self._configured.definition, g, s)
-            for g, s in zip(self.param_groups, self._schedules)
-        ]
+        for number, group in enumerate(self.param_groups):
+            if not isinstance(group, ParamGroup):  # somebody put a dictionary of his own there
+                own = self._complete(opened(group), self.param_groups[:number])
+                self.param_groups[number] = own
+        found = list(self._parameters())
+        shared = overlapping([p for _, p, _ in found])
+        items = [Item(i, number, p, name, i in shared) for i, (number, p, name) in enumerate(found)]
+        groups = [Group(self._configured.definition, g) for g in self.param_groups]  # pyright: ignore[reportArgumentType]
         runner = Runner(groups, items, self._options, self._compile_option(items))
         if self._runner is not None:
             runner.inherit(self._runner)
-        for item in items:
-            if item.parameter.requires_grad and not is_lazy(item.parameter):
-                runner.make_states(item, self.state[item.parameter])
+        with torch.inference_mode(False):  # states must outlive such a block
+            runner.schedules.show()
+            for item in items:
+                if item.parameter.requires_grad and not is_lazy(item.parameter):
+                    runner.make_states(item, self.state[item.parameter])
         self._runner = runner
 
     def _parameters(self) -> Iterator[tuple[int, Tensor, str]]:
         """Yield group number, parameter and name of every parameter."""
         count = 0
         for number, group in enumerate(self.param_groups):
-            names = group.get("param_names")
+            names = group.get("param_names", ())
             for i, p in enumerate(group["params"]):
-                yield number, p, names[i] if names else f"{count}"
+                yield number, p, names[i] if i < len(names) else f"{count}"
                 count += 1
 
     def _compile_option(self, items: Sequence[Item]) -> bool | dict[str, Any]:
@@ -223,19 +225,22 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         Raises:
             OptimizerError: E-OPT-007; nothing was changed then.
         """
-        state_dict = state_dict.copy()
+        state_dict = copy(state_dict)
         for hook in self._optimizer_load_state_dict_pre_hooks.values():
             changed = hook(self, state_dict)
             state_dict = changed if changed is not None else state_dict
-        runner = self._current_runner()
-        checkpoint.load(self.param_groups, self.state, runner, state_dict)
+        with torch.inference_mode(False):
+            checkpoint.load(self.state, self._current_runner(), state_dict)
         for hook in self._optimizer_load_state_dict_post_hooks.values():
             hook(self)
 
     def __getstate__(self) -> dict[str, Any]:
         kept = super().__getstate__()
-        own = ("_configured", "_options", "_model_name", "_schedules", "_named")
-        return {**kept, **{name: self.__dict__[name] for name in own}}
+        options = self._options
+        if self._runner is not None:
+            options = replace(options, ctx=self._runner.numbers.extra)
+        own = {n: self.__dict__[n] for n in ("_configured", "_model_name", "_named")}
+        return {**kept, **own, "_options": options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._runner = None
@@ -247,6 +252,12 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         count = sum(len(g["params"]) for g in self.param_groups)
         bound = f" of {self._model_name}" if self._model_name else ""
         return f"<{self._configured} for {count} parameters{bound}>"
+
+
+def _is_scheduled(definition: Optimizer[...], name: str, value: Any) -> bool:
+    if not definition.hyperparameters[name].scheduled:
+        return False
+    return callable(value) or (isinstance(value, tuple) and any(map(callable, value)))
 
 
 def _shown(hyperparameters: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -6,56 +6,66 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from dslmut.diagnostics.codes.optimizers import ForeignCheckpoint
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span, warn_user
+from dslmut.optim.fitting import fit_state
+from dslmut.optim.hyperparameters import FOREIGN, RESERVED, fitted
+from dslmut.optim.parameters import is_lazy
 
 if TYPE_CHECKING:
-    from dslmut.optim.numbers import Item
+    from dslmut.optim.numbers import Group, Item
     from dslmut.optim.running import Runner
 
 
-def load(
-    groups: Sequence[dict[str, Any]],
-    states: Any,
-    runner: Runner,
-    saved: Mapping[str, Any],
-) -> None:
+def load(states: Any, runner: Runner, saved: Any) -> None:
     """Load what ``state_dict()`` gave.
 
     Args:
-        groups: Of the optimizer, which get the saved hyperparameters and counts.
         states: Of the optimizer.
-        runner: Which knows the states that each parameter has.
+        runner: Which knows the states that each parameter has, and its groups.
         saved: The state dict.
 
     Raises:
-        OptimizerError: E-OPT-007; nothing was changed then.
+        OptimizerError: E-OPT-007, and E-OPT-002 for a hyperparameter that does not fit; nothing
+            was changed then.
     """
-    saved_groups = saved["param_groups"]
-    numbers = _numbers(groups, saved_groups)
+    groups = _groups(saved)
+    numbers = _numbers(runner, groups)
     loaded = {
         item.parameter: _states(item, runner, saved["state"].get(numbers[item.number], {}))
         for item in runner.items
     }
-    settings = _settings(groups, saved_groups)
+    settings = [
+        _settings(group, _source(runner, number, numbers, groups), groups)
+        for number, group in enumerate(runner.groups)
+    ]
     for parameter, values in loaded.items():
         states[parameter] = values
-    for group, values in zip(groups, settings):
-        group.update(values)
-    runner.adopt()
+    for group, values in zip(runner.groups, settings):
+        group.shown.update(values)
+    runner.schedules.adopt()
 
 
-def _numbers(groups: Sequence[dict[str, Any]], saved: Sequence[dict[str, Any]]) -> list[Any]:
+def _groups(saved: Any) -> Sequence[Mapping[str, Any]]:
+    if not isinstance(saved, Mapping) or not {"state", "param_groups"} <= set(saved):
+        raise _foreign(
+            "this is no state dict of an optimizer: it has no `state` and `param_groups`",
+            "load what `opt.state_dict()` gave",
+        )
+    return saved["param_groups"]
+
+
+def _numbers(runner: Runner, saved: Sequence[Mapping[str, Any]]) -> list[Any]:
     """Return, for each parameter in order, the number that its state has in the file."""
-    names = [n for g in groups for n in g.get("param_names", ())]
-    count = sum(len(g["params"]) for g in groups)
+    shown = [g.shown for g in runner.groups]
+    names = [n for g in shown for n in g.get("param_names", ())]
     old_numbers = [n for g in saved for n in g["params"]]
     old_names = [n for g in saved for n in g.get("param_names", ())]
-    if len(names) == count and len(old_names) == len(old_numbers):
+    named = len(names) == len(runner.items) and len(old_names) == len(old_numbers)
+    if named and len(set(old_names)) == len(old_names):
         known = dict(zip(old_names, old_numbers))
         lost = [n for n in old_names if n not in set(names)]
         if lost:
@@ -65,24 +75,30 @@ def _numbers(groups: Sequence[dict[str, Any]], saved: Sequence[dict[str, Any]]) 
             )
         missing = [n for n in names if n not in known]
         if missing:
-            warn_user(
-                f"dslmut: the file has no states of {', '.join(missing)}; they start at zeros",
-                UserWarning,
-            )
+            _warn(f"the file has no states of {', '.join(missing)}; they start at zeros")
         return [known.get(n) for n in names]
-    if len(old_numbers) != count or [len(g["params"]) for g in groups] != [
-        len(g["params"]) for g in saved
-    ]:
+    sizes, old_sizes = [len(g["params"]) for g in shown], [len(g["params"]) for g in saved]
+    if sizes != old_sizes:
         raise _foreign(
-            f"the file has {[len(g['params']) for g in saved]} parameters in its groups, "
-            f"this optimizer {[len(g['params']) for g in groups]}, and there are no names to go by",
+            f"the file has {old_sizes} parameters in its groups, this optimizer {sizes}, "
+            "and there are no names to go by",
             "bind both to a model or to `named_parameters()`",
         )
     return old_numbers
 
 
+# -- states --------------------------------------------------------------------------------------
+
+
 def _states(item: Item, runner: Runner, saved: Mapping[str, Any]) -> dict[str, Any]:
     """Return the states of one parameter, in storage of their own."""
+    if is_lazy(item.parameter):
+        if saved:
+            raise _foreign(
+                f"the file has states of `{item.name}`, which does not exist yet",
+                "run the model once, so that its lazy parameters are made, and load then",
+            )
+        return {}
     declared = {s.name: s for s in runner.program(item).states}
     unknown = [n for n in saved if n not in declared and n != "updates"]
     if unknown:
@@ -91,38 +107,70 @@ def _states(item: Item, runner: Runner, saved: Mapping[str, Any]) -> dict[str, A
             f"the file has a state `{unknown[0]}` of `{item.name}`; this rule declares {listed}",
             "load it into an optimizer with the rule that it was saved from",
         )
-    device, values = item.parameter.device, {}
-    for name, state in declared.items():
-        value = saved.get(name)
-        if value is None:
-            values[name] = state.make(device)
-            continue
-        if not isinstance(value, Tensor) or tuple(value.shape) != state.shape:
-            shape = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
+    for name, value in saved.items():
+        if isinstance(value, Tensor) and value.is_complex():
             raise _foreign(
-                f"the state `{name}` of `{item.name}` has shape {shape} in the file and {list(state.shape)} here",
-                "load it into a model of the same sizes",
+                f"the state `{name}` of `{item.name}` is complex in the file",
+                "load it into an optimizer with the rule that it was saved from",
             )
-        values[name] = torch.empty_strided(
-            state.shape, state.stride, dtype=state.dtype, device=device
-        ).copy_(value)
-    if declared and saved and len([n for n in declared if n in saved]) < len(declared):
-        missing = ", ".join(f"`{n}`" for n in declared if n not in saved)
-        warn_user(
-            f"dslmut: the file lacks {missing} of `{item.name}`; they start at zeros", UserWarning
-        )
-    values["updates"] = int(saved.get("updates", 0))
-    return values
+    values: dict[str, Any] = {
+        name: fit_state(item, state, saved.get(name), own=True) for name, state in declared.items()
+    }
+    missing = [n for n in declared if n not in saved]
+    if missing and saved:
+        listed = ", ".join(f"`{n}`" for n in missing)
+        _warn(f"the file lacks {listed} of `{item.name}`; they start at zeros")
+    return {**values, "updates": int(saved.get("updates", 0))}
+
+
+# -- hyperparameters -----------------------------------------------------------------------------
+
+
+def _source(
+    runner: Runner, number: int, numbers: Sequence[Any], saved: Sequence[Mapping[str, Any]]
+) -> Mapping[str, Any] | None:
+    """Return the saved group that a group's parameters were in; None if they were in several."""
+    own = {numbers[i.number] for i in runner.items if i.group == number} - {None}
+    found = [g for g in saved if own & set(g["params"])]
+    return found[0] if len(found) == 1 else None
 
 
 def _settings(
-    groups: Sequence[dict[str, Any]], saved: Sequence[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """Return what each group takes over: hyperparameters, counts, and what schedulers keep."""
-    if len(groups) != len(saved):
-        return [{"step": max(int(g.get("step", 0)) for g in saved)} for _ in groups]
-    kept = ("params", "param_names")
-    return [{k: deepcopy(v) for k, v in g.items() if k not in kept} for g in saved]
+    group: Group, saved: Mapping[str, Any] | None, groups: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return what a group takes over: hyperparameters, counts, and what schedulers keep."""
+    rule = group.definition.__name__
+    for each in groups:
+        if each.get("rule", rule) != rule:
+            raise _foreign(
+                f"the file was saved from `{each['rule']}`, and this is `{rule}`",
+                "load it into an optimizer with the same rule",
+            )
+    if saved is None:
+        _warn("the file has other groups; this one keeps its hyperparameters")
+        return {"step": max((int(g.get("step", 0)) for g in groups), default=0)}
+    known = group.definition.hyperparameters
+    values: dict[str, Any] = {"step": int(saved.get("step", 0))}
+    for name, value in saved.items():
+        if name in known and name in group.shown.schedules:
+            continue
+        if name in known:
+            values[name] = fitted(group.definition, known[name], value)
+        elif name in RESERVED and name not in ("params", "param_names", "step", "rule"):
+            values[name] = deepcopy(value)
+        elif name not in RESERVED | FOREIGN:
+            raise _foreign(
+                f"the file has a hyperparameter `{name}`, which `{rule}` does not have",
+                "load it into an optimizer with the rule that it was saved from",
+            )
+    missing = [n for n in known if n not in saved]
+    if missing:
+        _warn(f"the file lacks {', '.join(missing)}; the present values stay")
+    return values
+
+
+def _warn(message: str) -> None:
+    warn_user(f"dslmut: {message}", UserWarning)
 
 
 def _foreign(message: str, fix: str) -> DslmutError:

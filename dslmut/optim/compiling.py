@@ -48,7 +48,7 @@ def update_graph(program: Program, count: int, reporting: bool) -> fx.GraphModul
         results += list(zip(targets, outputs))
         if reporting and program.diagnostics:
             reports.append(graph.call_function(aten.stack.default, (outputs[len(targets) :],)))
-    for target, value in _write_order(graph, results):
+    for target, value in _writes(graph, results):
         graph.call_function(aten.copy_.default, (target, value))
     graph.output(tuple(reports))
     graph.eliminate_dead_code()
@@ -71,27 +71,67 @@ def _copied(
     raise AssertionError("a graph ends in its output")
 
 
-def _write_order(
+def _writes(
     graph: fx.Graph, results: list[tuple[fx.Node, fx.Node]]
-) -> Iterator[tuple[fx.Node, fx.Node]]:
-    """Yield the writes so that none changes what another still reads.
+) -> list[tuple[fx.Node, fx.Node]]:
+    """Return targets and values, made so that none changes what another still reads.
 
-    A value that is an input itself, or a view of one (a state that takes the old parameter), is
-    copied first, in a form that the compiler keeps: it drops a plain clone (upstream 198131).
+    A value that may come down to an input, as a view, a clone or a product with one (a state that
+    takes the old parameter), is copied first, in a form that the compiler keeps: it drops what
+    changes nothing, and reads the input when that has been written already (upstream 198131).
     """
-    kept = [(t, _kept(graph, v) if _is_input(v) and v is not t else v) for t, v in results]
-    yield from ((t, v) for t, v in kept if t is not v)
+    written = {t for t, v in results if t is not v}
+    return [(t, _kept(graph, v) if _sources(v) & written else v) for t, v in results if t is not v]
 
 
-def _is_input(node: fx.Node) -> bool:
-    while node.op == "call_function" and _is_view(node):
-        node = node.args[0]  # pyright: ignore[reportAssignmentType]
-    return node.op == "placeholder"
+def _sources(value: fx.Node) -> set[fx.Node]:
+    """Return the inputs that a value may be, or may be a part of, without any arithmetic on them.
+
+    Whatever has one tensor that is no constant may be reduced to that; of several it computes
+    something new, unless it only chooses among them.
+    """
+    found: set[fx.Node] = set()
+    waiting, seen = [value], {value}
+    while waiting:
+        node = waiting.pop()
+        if node.op == "placeholder":
+            found.add(node)
+            continue
+        operands = [n for n in node.all_input_nodes if not _is_constant(n)]
+        if len(operands) == 1 or _chooses(node):
+            waiting += [n for n in operands if n not in seen]
+            seen.update(operands)
+    return found
 
 
-def _is_view(node: fx.Node) -> bool:
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and any(r.alias_info is not None for r in schema.returns)
+def _is_constant(node: fx.Node) -> bool:
+    """Say whether a node has no input among what it is computed from."""
+    waiting, seen = [node], {node}
+    while waiting:
+        current = waiting.pop()
+        if current.op == "placeholder":
+            return False
+        waiting += [n for n in current.all_input_nodes if n not in seen]
+        seen.update(current.all_input_nodes)
+    return True
+
+
+_CHOOSING = (
+    "where",
+    "cat",
+    "stack",
+    "scatter",
+    "index_put",
+    "copy",
+    "masked",
+    "gather",
+    "tensor_split",
+)
+
+
+def _chooses(node: fx.Node) -> bool:
+    name = getattr(node.target, "__name__", "")
+    return any(word in name for word in _CHOOSING)
 
 
 def _kept(graph: fx.Graph, value: fx.Node) -> fx.Node:

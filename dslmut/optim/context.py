@@ -16,6 +16,8 @@ from dslmut.diagnostics.raising import user_span
 COUNTS = ("step", "updates")
 PROGRESS = ("total_steps", "progress", "stage", "stage_step", "stage_progress")
 CONSTANTS = ("name", "index", "group")
+WHOLE = frozenset({*COUNTS, "total_steps", "stage", "stage_step"})
+"""The keys whose numbers are whole."""
 
 
 class Ctx:
@@ -25,10 +27,10 @@ class Ctx:
         step: Number of this step, from 0.
         updates: Number of this update of this parameter, from 1: ``1 - beta ** ctx.updates``.
         total_steps: Of the curriculum.
-        progress: ``step / total_steps``.
+        progress: ``step / total_steps``; 1 behind the end.
         stage: Number of the curriculum's stage, from 0.
         stage_step: Number of the step within its stage, from 0.
-        stage_progress: ``stage_step`` over the steps of the stage.
+        stage_progress: ``stage_step`` over the steps of the stage; 1 behind the end.
         name: Of the parameter; a constant while a body is traced.
         index: Of the parameter in its optimizer.
         group: Number of the parameter's group.
@@ -43,6 +45,7 @@ class Ctx:
         self._read, self._keys = read, tuple(keys)
 
     if TYPE_CHECKING:
+        # Numbers in a schedule that is called, scalars in a trace: `torch.where(ctx.step < 9, a, b)`.
         step: Any
         updates: Any
         total_steps: Any
@@ -64,6 +67,9 @@ class Ctx:
         if found is None:
             raise _unknown(name, self._keys)
         return found
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._keys or name in CONSTANTS
 
 
 def _unknown(name: str, keys: tuple[str, ...]) -> DslmutError:
@@ -100,10 +106,10 @@ class Stage:
     steps: int
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
+        if type(self.steps) is not int or self.steps < 1:
             raise BadContext.raised(
                 user_span(),
-                f"the stage `{self.name}` has {self.steps} steps",
+                f"the stage `{self.name}` has {self.steps!r} steps",
                 fix=f'give it at least one: `Stage("{self.name}", 1000)`',
             )
 
@@ -129,6 +135,12 @@ class Curriculum:
         if stages is None:
             stages = () if steps is None else (Stage("all", steps),)
         object.__setattr__(self, "stages", tuple(stages))
+        if not all(isinstance(s, Stage) for s in self.stages):
+            raise BadContext.raised(
+                user_span(),
+                "a curriculum consists of stages",
+                fix='write `Curriculum([Stage("short", 1000), Stage("full", 9000)])`',
+            )
         if not self.stages:
             raise BadContext.raised(
                 user_span(), "a curriculum has no steps", fix="write `Curriculum(steps=10_000)`"
@@ -148,10 +160,10 @@ class Curriculum:
                 inside = step - before
                 return {
                     "total_steps": self.steps,
-                    "progress": step / self.steps,
+                    "progress": min(step / self.steps, 1.0),
                     "stage": number,
                     "stage_step": inside,
-                    "stage_progress": inside / stage.steps,
+                    "stage_progress": min(inside / stage.steps, 1.0),
                 }
             before += stage.steps
         raise AssertionError("a curriculum has at least one stage")

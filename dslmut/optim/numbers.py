@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
-from dslmut.optim.scalars import Number, compiled
+from dslmut.diagnostics.codes.optimizers import BadContext
+from dslmut.diagnostics.raising import user_span
+from dslmut.optim.context import PROGRESS, Ctx, Curriculum
+from dslmut.optim.expressions import Number, compiled, evaluate
+from dslmut.optim.hyperparameters import fitted
 
 if TYPE_CHECKING:
     from dslmut.optim.define import Optimizer
@@ -25,35 +31,158 @@ class Item:
         group: Of its group.
         parameter: The tensor itself.
         name: Its full name.
+        apart: Whether it shares memory with another one, so that they are updated one by one.
     """
 
     number: int
     group: int
     parameter: Tensor
     name: str
+    apart: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class Group:
-    """A group of parameters: its rule, torch's own dictionary, and the schedules in it."""
+class ParamGroup(dict[str, Any]):
+    """A group of parameters as torch keeps it, which knows the schedules in it.
 
-    definition: Optimizer[...]
-    shown: dict[str, Any]
+    Attributes:
+        schedules: The hyperparameters that are, or contain, functions of ``ctx``.
+    """
+
     schedules: Mapping[str, Any]
 
-    def hyperparameters(self) -> dict[str, Any]:
-        """Return what the rule is called with."""
-        values = {n: self.shown[n] for n in self.definition.hyperparameters}
-        return {**{n: _float(v) for n, v in values.items()}, **self.schedules}
+    def __init__(self, group: Mapping[str, Any], schedules: Mapping[str, Any]) -> None:
+        super().__init__(group)
+        self.schedules = schedules
 
 
-def _float(value: Any) -> Any:
-    """Return a number that a user or a scheduler wrote into a group as it is kept."""
-    if isinstance(value, bool) or not isinstance(value, int | Tensor | list):
-        return value
-    if isinstance(value, list):
-        return tuple(value)
-    return value.item() if isinstance(value, Tensor) else value
+_PLAIN = (float, int, bool, str, tuple, type(None))
+
+
+class Group:
+    """A group's rule and hyperparameters.
+
+    Args:
+        definition: The rule.
+        shown: Torch's dictionary, into which schedulers and people write.
+    """
+
+    def __init__(self, definition: Optimizer[...], shown: ParamGroup) -> None:
+        self.definition, self.shown = definition, shown
+        self._seen: list[Any] = []
+        self._values: dict[str, Any] = {}
+
+    def hyperparameters(self) -> Mapping[str, Any]:
+        """Return what the rule is called with.
+
+        Raises:
+            OptimizerError: E-OPT-002 for a value in the group that does not fit.
+        """
+        known = self.definition.hyperparameters
+        written = [self.shown.get(n) for n in known]
+        if len(written) != len(self._seen) or not all(a is b for a, b in zip(written, self._seen)):
+            own = {
+                n: fitted(self.definition, h, value)
+                for (n, h), value in zip(known.items(), written)
+                if n not in self.shown.schedules
+            }
+            self._values = {n: self.shown.schedules.get(n, own.get(n)) for n in known}
+            # What may change without being replaced, as tensors do, is looked at each time.
+            self._seen = written if all(type(w) in _PLAIN for w in written) else []
+        return self._values
+
+    def fixed(self) -> tuple[Any, ...]:
+        """Return what a trace depends on: hyperparameters but for the numbers that are inputs."""
+        return tuple(_fixed(v) for v in self.hyperparameters().values())
+
+
+def _fixed(value: Any) -> Any:
+    if isinstance(value, float):
+        return float
+    if isinstance(value, tuple):
+        return tuple(_fixed(v) for v in value)
+    return ("called", id(value)) if callable(value) else (type(value), value)
+
+
+class Numbers:
+    """All numbers that a run's bodies and schedules may read.
+
+    Args:
+        groups: In order.
+        curriculum: What progress is counted from.
+        extra: The further keys of ``ctx`` with their values.
+    """
+
+    def __init__(
+        self, groups: Sequence[Group], curriculum: Curriculum | None, extra: Mapping[str, float]
+    ) -> None:
+        self.groups, self.extra, self._curriculum = groups, dict(extra), curriculum
+        self.keys = ("step", "updates", *self.extra, *(PROGRESS if curriculum else ()))
+
+    def of(self, group: int, updates: int) -> dict[str, Number]:
+        """Return the numbers of a group at this step.
+
+        Args:
+            group: Its number.
+            updates: The number of the update, from 1.
+        """
+        step = self.groups[group].shown["step"]
+        context: dict[str, Number] = {"step": step, "updates": updates, **self.extra}
+        if self._curriculum is not None:
+            context |= self._curriculum.at(step)
+        numbers = {f"ctx.{name}": value for name, value in context.items()}
+        for name, value in self.groups[group].hyperparameters().items():
+            if isinstance(value, float):
+                numbers[name] = value
+            elif isinstance(value, tuple):
+                numbers |= _parts(name, value)
+        return numbers
+
+    def context(self, item: Item, inputs: Mapping[str, Number]) -> Ctx:
+        """Return a ``ctx`` of plain numbers, for schedules that are called at each step."""
+        constants = {"name": item.name, "index": item.number, "group": item.group}
+        return Ctx(lambda n: constants.get(n, inputs.get(f"ctx.{n}")), self.keys)
+
+    def with_keys(self, ctx: Mapping[str, float] | None) -> dict[str, float]:
+        """Return the further keys of ``ctx`` with new values.
+
+        Raises:
+            OptimizerError: E-OPT-006.
+        """
+        for name in ctx or {}:
+            if name not in self.extra:
+                raise BadContext.raised(
+                    user_span(),
+                    f"`{name}` is no declared key of `ctx`",
+                    fix=f'declare it: `rule.bind(model, ctx={{"{name}": 0.0}})`',
+                )
+        return {**self.extra, **{n: context_number(n, v) for n, v in (ctx or {}).items()}}
+
+
+def _parts(name: str, values: tuple[Any, ...]) -> dict[str, Number]:
+    found: dict[str, Number] = {}
+    for i, value in enumerate(values):
+        if isinstance(value, float):
+            found[f"{name}.{i}"] = value
+        elif isinstance(value, tuple):
+            found |= _parts(f"{name}.{i}", value)
+    return found
+
+
+def context_number(name: str, value: Any) -> float:
+    """Return the value of a key of ``ctx`` as it is kept.
+
+    Raises:
+        OptimizerError: E-OPT-006 if it is no number.
+    """
+    if isinstance(value, Tensor) and value.numel() == 1:
+        value = value.item()
+    if not isinstance(value, Real):
+        raise BadContext.raised(
+            user_span(),
+            f"`{name}` of `ctx` is a number, and got a `{type(value).__name__}`",
+            fix=f"give a number: `ctx={{{name!r}: 0.0}}`",
+        )
+    return float(value)
 
 
 class Slot:
@@ -64,7 +193,7 @@ class Slot:
     """
 
     def __init__(self, expressions: Sequence[Any]) -> None:
-        self._run = compiled(expressions)
+        self._expressions, self._run = tuple(expressions), compiled(expressions)
         self._format = f"{len(expressions)}d"
         self._memory = bytearray(8 * max(len(expressions), 1))
         vector = torch.frombuffer(self._memory, dtype=torch.float64)
@@ -72,4 +201,15 @@ class Slot:
 
     def fill(self, inputs: Mapping[str, Number], ctx: Any) -> None:
         """Evaluate the scalars for this step."""
-        struct.pack_into(self._format, self._memory, 0, *self._run(inputs, ctx))
+        try:
+            struct.pack_into(self._format, self._memory, 0, *self._run(inputs, ctx))
+        except OverflowError:  # a whole number beyond all doubles
+            numbers = map(_double, evaluate(self._expressions, inputs, ctx))
+            struct.pack_into(self._format, self._memory, 0, *numbers)
+
+
+def _double(number: Number) -> float:
+    try:
+        return float(number)
+    except OverflowError:
+        return math.copysign(math.inf, number)

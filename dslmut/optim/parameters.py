@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -29,37 +29,76 @@ def groups_of(target: Any) -> tuple[list[dict[str, Any]], str]:
             f"this is a `{type(target).__name__}`",
             "give a model, its parameters, named parameters, or groups of them",
         )
+    if isinstance(target, dict):
+        raise bad_binding("this is a dictionary", "put it into a list: `[group]`")
+    if isinstance(target, set | frozenset):
+        return [opened({"params": target})], ""
     items = list(target)
     if not items:
         raise bad_binding(
             "there are no parameters", "give a model; an iterator can be used only once"
         )
     if all(isinstance(i, dict) for i in items):
-        return [_group(i) for i in items], ""
-    return [_group({"params": items})], ""
+        return [opened(i) for i in items], ""
+    return [opened({"params": items})], ""
 
 
-def _group(group: dict[str, Any]) -> dict[str, Any]:
-    """Return a group with its parameters in a list, and their names in another if they have any."""
+def opened(group: dict[str, Any]) -> dict[str, Any]:
+    """Return a group with its parameters in a list, and their names in another if they have any.
+
+    Raises:
+        OptimizerError: E-OPT-005 for a group without parameters, or in no order.
+    """
     if "params" not in group:
         raise bad_binding("a group has no `params`", 'write `{"params": [...], "lr": 0.1}`')
     params = group["params"]
+    if isinstance(params, nn.Module):
+        params = params.named_parameters()
+    if isinstance(params, set | frozenset):
+        raise bad_binding(
+            "a set of parameters has another order in each run, by which states are saved",
+            "give a list",
+        )
     items = [params] if isinstance(params, Tensor) else list(params)
     if items and all(isinstance(i, tuple) and len(i) == 2 for i in items):
         return {**group, "params": [p for _, p in items], "param_names": [n for n, _ in items]}
     return {**group, "params": items}
 
 
-def listed(group: dict[str, Any]) -> list[Any]:
-    """Return the parameters of a group, whose iterators are made lists."""
-    params = group.get("params", ())
-    if isinstance(params, Tensor):
-        return [params]
-    group["params"] = list(params)
-    return [i[1] if isinstance(i, tuple) else i for i in group["params"]]
+def check_names(names: Sequence[str]) -> None:
+    """Refuse a name that two parameters have: states are saved by name (E-OPT-005)."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise bad_binding(
+                f"two parameters are called `{name}`, and states are saved by name",
+                'tell them apart: `[(f"encoder.{n}", p) for n, p in encoder.named_parameters()]`',
+            )
+        seen.add(name)
 
 
-def check_parameters(parameters: list[Any], groups: list[dict[str, Any]]) -> None:
+def overlapping(parameters: Sequence[Tensor]) -> set[int]:
+    """Return the numbers of the parameters that share memory with another one."""
+    found: set[int] = set()
+    last: dict[int, tuple[int, int]] = {}
+    ranges = [(*_range(p), i) for i, p in enumerate(parameters) if not is_lazy(p) and p.numel()]
+    for storage, start, end, number in sorted(ranges):
+        before = last.get(storage)
+        if before is not None and start < before[0]:
+            found |= {number, before[1]}
+        if before is None or end > before[0]:
+            last[storage] = (end, number)
+    return found
+
+
+def _range(p: Tensor) -> tuple[int, int, int]:
+    """Return the storage of a tensor, and the elements of it that it lies in."""
+    start = int(p.storage_offset())
+    end = start + 1 + sum((n - 1) * s for n, s in zip(p.shape, p.stride()))
+    return p.untyped_storage()._cdata, start, int(end)
+
+
+def check_parameters(parameters: Sequence[Any], groups: Sequence[dict[str, Any]]) -> None:
     """Refuse what is no parameter, or stands in a group already (E-OPT-005)."""
     seen = {id(p) for g in groups for p in g["params"]}
     for p in parameters:
@@ -83,7 +122,12 @@ def check_parameters(parameters: list[Any], groups: list[dict[str, Any]]) -> Non
                 f"a parameter of shape {list(p.shape)} is expanded: several elements share one place",
                 "make it dense: `nn.Parameter(tensor.clone())`",
             )
-        if not (p.is_floating_point() or p.is_complex()):
+        if p.is_complex():
+            raise bad_binding(
+                f"a parameter of shape {list(p.shape)} is complex, which no rule is written for yet",
+                "keep it as pairs of reals, `torch.view_as_real(p)`, or update it by `torch.optim`",
+            )
+        if not p.is_floating_point():
             raise bad_binding(f"a parameter holds {p.dtype}, which has no gradient", "leave it out")
         seen.add(id(p))
 

@@ -21,12 +21,14 @@ class Entry:
         program: The same for parameters with the same update graph.
         layout: Its shape, strides, dtype and device, which a kernel is made for.
         slot: The vector of scalars that it reads.
+        apart: Whether it is updated in a call of its own.
     """
 
     number: int
     program: str
     layout: Hashable
     slot: int
+    apart: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,11 +53,13 @@ def plan(entries: Iterable[Entry], chunk: int = CHUNK) -> tuple[Call, ...]:
         entries: The parameters, in order.
         chunk: How many a call updates at the most.
     """
-    together: dict[tuple[str, Hashable, int], list[int]] = {}
+    together: dict[tuple[str, Hashable, int, int | None], list[int]] = {}
     for entry in entries:
-        together.setdefault((entry.program, entry.layout, entry.slot), []).append(entry.number)
+        alone = entry.number if entry.apart else None
+        kind = (entry.program, entry.layout, entry.slot, alone)
+        together.setdefault(kind, []).append(entry.number)
     calls = []
-    for (program, layout, slot), numbers in together.items():
+    for (program, layout, slot, _), numbers in together.items():
         for start in range(0, len(numbers), chunk):
             members = tuple(numbers[start : start + chunk])
             calls.append(Call((program, layout, len(members)), members, slot))

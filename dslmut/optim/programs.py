@@ -6,20 +6,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor, fx
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+)
 
-from dslmut.diagnostics.codes.optimizers import ChangingTrace
+from dslmut.diagnostics.codes.optimizers import ChangingTrace, NumberFromTensor
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.functions.locate import heading
-from dslmut.optim.scalars import Expression, Number, evaluate
+from dslmut.optim.expressions import Expression, Number, evaluate
 from dslmut.optim.states import results
 from dslmut.optim.trace import State, Subject, Tracer
+from dslmut.optim.watching import unchanged_generators
 
 if TYPE_CHECKING:
+    from dslmut.optim.context import Ctx
     from dslmut.optim.define import Optimizer
-
-aten = torch.ops.aten
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +37,7 @@ class Program:
         branches: The scalar conditions that the body branched on, and how they came out.
         diagnostics: Their names.
         personal: Whether the body looked at the parameter's name, index or group.
-        text: The same for programs that compute the same.
+        text: The same for programs whose tensor programs compute the same.
     """
 
     graph: fx.Graph
@@ -45,9 +48,16 @@ class Program:
     personal: bool
     text: str
 
-    def holds(self, inputs: Mapping[str, Number]) -> bool:
+    def holds(self, inputs: Mapping[str, Number], ctx: Ctx) -> bool:
         """Say whether the body would take the same branches with these numbers."""
-        return all(bool(evaluate(e, inputs)) is outcome for e, outcome in self.branches)
+        if not self.branches:
+            return True
+        conditions, outcomes = zip(*self.branches)
+        try:
+            found = evaluate(conditions, inputs, ctx)
+        except KeyError:  # a number here where a schedule was, or the other way round
+            return False
+        return all(bool(x) is outcome for x, outcome in zip(found, outcomes))
 
 
 def program_of(
@@ -69,8 +79,11 @@ def program_of(
     Raises:
         OptimizerError: E-OPT-003, E-OPT-004, E-OPT-006, E-OPT-020 to E-OPT-026, E-CONTRACT-011.
     """
-    first, second = (_traced(definition, hyperparameters, subject, inputs, keys) for _ in range(2))
-    if first.text != second.text:
+    with unchanged_generators(definition.rule):
+        first, second = (
+            _traced(definition, hyperparameters, subject, inputs, keys) for _ in range(2)
+        )
+    if _parts(first) != _parts(second):
         raise ChangingTrace.raised(
             heading(definition.rule),
             f"`{definition.__name__}` computed something else when it was traced again: {_difference(first, second)}",
@@ -97,6 +110,12 @@ def _traced(
             return _finished(tracer, new, states)
     except DslmutError:
         raise
+    except (DynamicOutputShapeException, DataDependentOutputException) as error:
+        raise NumberFromTensor.raised(
+            heading(definition.rule),
+            f"`{definition.__name__}` computes a tensor whose shape depends on values: {error}",
+            fix="keep the shape, and choose by `torch.where(condition, a, b)`",
+        ) from error
     except Exception as error:
         error.add_note(
             f"dslmut: while tracing `{definition.__name__}` for the parameter `{subject.name}` "
@@ -107,30 +126,22 @@ def _traced(
 
 def _finished(tracer: Tracer, new: Tensor, states: Sequence[Any]) -> Program:
     recording = tracer.recording
-    old = [torch.empty(0, dtype=tracer.subject.dtype), *(v for _, v in recording.states)]
-    values = [_rounded(v, o.dtype) for v, o in zip([new, *states], old)]
+    dtypes = [tracer.subject.dtype, *(s.dtype for s, _ in recording.states)]
+    values = [v if v.dtype is d else v.to(d) for v, d in zip([new, *states], dtypes)]
     outputs = [tracer.node_of(v) for v in [*values, *recording.diagnostics.values()]]
     declared = tuple(s for s, _ in recording.states)
     graph = _canonical(recording.graph, outputs, declared, len(recording.scalars))
-    scalars = tuple(recording.scalars)
-    parts = [*graph.nodes, *declared, *scalars, *recording.branches.items(), *recording.diagnostics]
-    text = "\n".join(
-        n.format_node() or str(n.args) if isinstance(n, fx.Node) else str(n) for n in parts
-    )
+    nodes = [n.format_node() or str(n.args) for n in graph.nodes]
+    text = "\n".join([*nodes, *map(str, declared), *recording.diagnostics])
     return Program(
         graph,
         declared,
-        scalars,
+        tuple(recording.scalars),
         tuple(recording.branches.items()),
         tuple(recording.diagnostics),
         recording.reads_identity,
         text,
     )
-
-
-def _rounded(value: Tensor, dtype: torch.dtype) -> Tensor:
-    """Round a result once to the precision of what it replaces."""
-    return value if value.dtype is dtype else value.to(dtype)
 
 
 def _canonical(
@@ -148,22 +159,19 @@ def _canonical(
         if node.op != "placeholder":
             places[node] = graph.node_copy(node, lambda n: places[n])
     graph.output(tuple(places[n] for n in outputs))
-    graph.eliminate_dead_code(is_impure_node=_writes)
+    graph.eliminate_dead_code()
     return graph
 
 
-def _writes(node: fx.Node) -> bool:
-    """Say whether a node has an effect: inputs and outputs stay, and so do in-place operations."""
-    if node.op in ("placeholder", "output"):
-        return True
-    schema = getattr(node.target, "_schema", None)
-    return schema is not None and schema.is_mutable
+def _parts(program: Program) -> list[Any]:
+    """Return what two traces of a rule have in common."""
+    return [*program.text.splitlines(), *program.scalars, *program.branches]
 
 
 def _difference(a: Program, b: Program) -> str:
-    for x, y in zip(a.text.splitlines(), b.text.splitlines()):
+    for x, y in zip(_parts(a), _parts(b)):
         if x != y:
-            return f"`{x.strip()}` and then `{y.strip()}`"
+            return f"`{str(x).strip()}` and then `{str(y).strip()}`"
     return "one has more operations than the other"
 
 

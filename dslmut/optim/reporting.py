@@ -45,7 +45,7 @@ def diagnostic(name: str, value: Any) -> None:
 
 def _number(tracer: Any, name: str, value: Any) -> Any:
     if isinstance(value, Scalar):
-        value = tracer.scalar_tensor(value)
+        value = tracer.tensor_of(value)
     elif not isinstance(value, Tensor):
         value = torch.tensor(float(value))
     if value.numel() != 1:

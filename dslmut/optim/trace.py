@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import contextvars
+import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
+from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map
 
 from dslmut.diagnostics.codes.optimizers import (
@@ -19,9 +21,10 @@ from dslmut.diagnostics.codes.optimizers import (
     NumberFromTensor,
 )
 from dslmut.diagnostics.raising import user_span
-from dslmut.optim import zeros
-from dslmut.optim.context import CONSTANTS, Ctx
-from dslmut.optim.scalars import FUNCTIONS, Expression, NeedsNumber, Number, Scalar, evaluate
+from dslmut.optim import mixing, zeros
+from dslmut.optim.context import CONSTANTS, WHOLE, Ctx
+from dslmut.optim.expressions import Expression, Number, called
+from dslmut.optim.scalars import NeedsNumber, Scalar
 from dslmut.optim.watching import Recorder, Watcher
 
 aten = torch.ops.aten
@@ -130,22 +133,29 @@ class Tracer:
         self._protected.add(storage(tensor))
         return tensor
 
-    def scalar_tensor(self, scalar: Scalar) -> Tensor:
-        """Return the input through which a number of the scalar program reaches the tensors."""
+    def tensor_of(self, scalar: Scalar, whole: bool = False) -> Tensor:
+        """Return the input through which a number of the scalar program reaches the tensors.
+
+        Args:
+            scalar: The number.
+            whole: Whether whole numbers stay such; else they are doubles too.
+        """
         known = self.recording.scalars.get(scalar.expression)
         if known is None:
             number = len(self.recording.scalars)
             with self.fake:
-                known = torch.empty((), dtype=torch.float64)
+                known = torch.empty((), dtype=torch.float64, device="cpu")
             self._bind(known, self.recording.graph.placeholder(f"scalar_{number}"))
             self._protected.add(storage(known))
             self.recording.scalars[scalar.expression] = known
-        return known
+        if scalar.expression.kind is bool:
+            return known != 0
+        return known.to(torch.int64) if whole and scalar.expression.kind is int else known
 
     def hyperparameter(self, name: str, value: Any) -> Any:
         """Return what the body gets for a hyperparameter: floats are inputs, others constants."""
         if isinstance(value, float):
-            return Scalar(Expression("input", (name,)), self.inputs[name], self)
+            return self._input(name, self.inputs[name], float)
         if isinstance(value, tuple):
             return tuple(self.hyperparameter(f"{name}.{i}", v) for i, v in enumerate(value))
         return value
@@ -154,35 +164,33 @@ class Tracer:
         """Return the ``ctx`` of this trace."""
 
         def read(name: str) -> Any:
-            if name in CONSTANTS:
-                self.recording.reads_identity = True
-                return getattr(self.subject, name)
-            if name in self.keys:
-                return Scalar(
-                    Expression("input", (f"ctx.{name}",)), self.inputs[f"ctx.{name}"], self
-                )
-            return None
+            if name not in self.keys:
+                return self._constant_of(name)
+            kind = int if name in WHOLE else float
+            return self._input(f"ctx.{name}", self.inputs[f"ctx.{name}"], kind)
 
         return Ctx(read, self.keys)
 
-    # -- scalars -----------------------------------------------------------------------------
+    def _input(self, name: str, value: Number, kind: type) -> Scalar:
+        return Scalar(Expression("input", (name,), kind), value, self)
 
-    def operation(self, op: str, *operands: Any) -> Any:
-        """Return the scalar that an operator gives."""
-        parts = tuple(o.expression if isinstance(o, Scalar) else o for o in operands)
-        values = [o.value if isinstance(o, Scalar) else o for o in operands]
-        return Scalar(Expression(op, parts), evaluate(Expression(op, tuple(values)), {}), self)
+    def _constant_of(self, name: str) -> Any:
+        if name not in CONSTANTS:
+            return None
+        self.recording.reads_identity = True
+        return getattr(self.subject, name)
+
+    # -- scalars -----------------------------------------------------------------------------
 
     def branch(self, scalar: Scalar) -> bool:
         """Decide a branch on a scalar; the graph holds as long as the outcome does."""
         if self._in_schedule:
             raise NeedsNumber
         outcome = bool(scalar.value)
-        if isinstance(scalar.expression, Expression):
-            self.recording.branches[scalar.expression] = outcome
+        self.recording.branches[scalar.expression] = outcome
         return outcome
 
-    def number(self, scalar: Scalar, how: str) -> Any:
+    def number(self, scalar: Scalar, how: str) -> NoReturn:
         """Refuse to make a number of a scalar; a schedule becomes one host node instead."""
         if self._in_schedule:
             raise NeedsNumber
@@ -197,42 +205,25 @@ class Tracer:
         before = self._in_schedule
         self._in_schedule = True
         try:
-            return function(ctx)
+            found = function(ctx)
         except NeedsNumber:
-            numbers = Ctx(self._numeric, self.keys)
-            value = function(numbers)
-            return Scalar(Expression("call", (function,)), float(value), self)
+            found = None
         finally:
             self._in_schedule = before
+        if isinstance(found, Scalar | float | int):
+            return found
+        with _disable_current_modes(), torch._C.DisableTorchFunction():
+            value = called(function, Ctx(self._numeric, self.keys))
+        return Scalar(Expression("call", (function,)), value, self)
 
     def _numeric(self, name: str) -> Any:
-        if name in CONSTANTS:
-            self.recording.reads_identity = True
-            return getattr(self.subject, name)
-        return self.inputs.get(f"ctx.{name}")
+        return self._constant_of(name) if name in CONSTANTS else self.inputs.get(f"ctx.{name}")
 
     # -- torch's functions -------------------------------------------------------------------
 
     def torch_call(self, function: Any, args: Any, kwargs: Any) -> Any:
         """Call a function of torch that got a scalar."""
-        name = getattr(function, "__name__", "")
-        flat = tree_flatten((args, kwargs))[0]
-        if not any(isinstance(a, Tensor) for a in flat):
-            op = _SCALAR_NAMES.get(name, name)
-            if op in FUNCTIONS and not kwargs:
-                return self.operation(op, *args)
-            if name == "clamp":
-                return self._clamp(*args, **kwargs)
-        args, kwargs = _without_factors(name, args, kwargs)
-        args, kwargs = tree_map(
-            lambda a: self.scalar_tensor(a) if isinstance(a, Scalar) else a, (args, kwargs)
-        )
-        return _METHODS[name](*args, **kwargs) if name in _METHODS else function(*args, **kwargs)
-
-    def _clamp(self, value: Any, min: Any = None, max: Any = None) -> Any:
-        if min is not None:
-            value = self.operation("maximum", value, min)
-        return value if max is None else self.operation("minimum", value, max)
+        return mixing.call(function, args, kwargs, self.tensor_of)
 
     # -- recording ---------------------------------------------------------------------------
 
@@ -260,22 +251,19 @@ class Tracer:
         )
 
     def record(self, op: Any, args: Any, kwargs: Any, result: Any) -> None:
-        """Add one operation to the graph."""
-        outputs = [r for r in tree_flatten(result)[0] if isinstance(r, Tensor)]
-        if not outputs:
-            return
-        arguments = tree_map(lambda a: self._argument(a), (args, kwargs))
+        """Add one operation to the graph, also one that returns nothing: it writes or checks."""
+        arguments = tree_map(self._argument, (args, kwargs))
         node = self.recording.graph.call_function(op, *arguments)
         node.meta["val"] = result
+        self._bind_all(result, node)
+
+    def _bind_all(self, result: Any, node: fx.Node) -> None:
         if isinstance(result, Tensor):
             self._bind(result, node)
-            return
-        for i, output in enumerate(result):
-            if isinstance(output, Tensor):
-                import operator
-
-                part = self.recording.graph.call_function(operator.getitem, (node, i))
-                self._bind(output, part)
+        elif isinstance(result, list | tuple):
+            for i, part in enumerate(result):
+                get = self.recording.graph.call_function(operator.getitem, (node, i))
+                self._bind_all(part, get)
 
     def _argument(self, value: Any) -> Any:
         if not isinstance(value, Tensor):
@@ -336,30 +324,5 @@ class Tracer:
 
 def storage(tensor: Tensor) -> int:
     """Return what tells the storage of a tensor from others."""
-    return tensor.untyped_storage()._cdata
-
-
-_SCALAR_NAMES = {
-    "true_divide": "div", "divide": "div", "subtract": "sub", "multiply": "mul", "absolute": "abs",
-    "negative": "neg", "power": "pow", "remainder": "mod", "floor_divide": "floordiv",
-    "min": "minimum", "max": "maximum", "square": "square",
-}  # fmt: skip
-
-
-def _without_factors(name: str, args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """Write a factor that only takes numbers, such as ``alpha=``, as a multiplication."""
-    kwargs = dict(kwargs)
-    if isinstance(kwargs.get("alpha"), Scalar) and len(args) == 2:
-        alpha = kwargs.pop("alpha")
-        return (args[0], args[1] * alpha), kwargs
-    if isinstance(kwargs.get("value"), Scalar) and len(args) == 3:
-        value = kwargs.pop("value")
-        return (args[0], args[1] * value, args[2]), kwargs
-    return args, kwargs
-
-
-def _lerp(start: Any, end: Any, weight: Any) -> Any:
-    return start + weight * (end - start)
-
-
-_METHODS: dict[str, Callable[..., Any]] = {"lerp": _lerp}
+    with torch._C.DisableTorchFunction():
+        return tensor.untyped_storage()._cdata

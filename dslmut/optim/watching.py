@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import random
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,10 +18,12 @@ from torch.utils._pytree import tree_flatten
 from dslmut.diagnostics.codes.optimizers import (
     ArrayFromTensor,
     BranchOnTensor,
+    InPlaceInBody,
     NumberFromTensor,
     RandomInBody,
 )
 from dslmut.diagnostics.raising import user_span
+from dslmut.functions.locate import heading
 
 if TYPE_CHECKING:
     from dslmut.optim.trace import Tracer
@@ -45,22 +51,75 @@ _NUMPY = (
 )
 
 
-_REFUSED: dict[Any, tuple[Any, str, str]] = {
-    torch.Tensor.__bool__: _BRANCH,
-    torch.Tensor.item: _ITEM,
-    torch.Tensor.tolist: _ITEM,
-    torch.Tensor.__float__: _ITEM,
-    torch.Tensor.__int__: _ITEM,
-    torch.Tensor.__index__: _ITEM,
-    torch.Tensor.__complex__: _ITEM,
-    torch.Tensor.__format__: _ITEM,
-    torch.Tensor.__repr__: _ITEM,
-    torch.Tensor.numpy: _NUMPY,
-    torch.Tensor.__array__: _NUMPY,
-    torch.is_nonzero: _BRANCH,
-    torch.equal: _BRANCH,
-    torch.allclose: _BRANCH,
+_ABSENT = (
+    NumberFromTensor,
+    "something is asked of a tensor in the body that only the parameter itself has",
+    "a body sees values, shapes, dtypes and devices alone; decide the rest by groups",
+)
+
+
+_WRITE = (
+    InPlaceInBody,
+    "a tensor is changed in a way that the update graph cannot hold",
+    "compute a new value, and return it by `optimizer_update`",
+)
+
+
+_METHODS = {
+    **dict.fromkeys(["__bool__"], _BRANCH),
+    **dict.fromkeys(
+        "item tolist __float__ __int__ __index__ __complex__ __format__ __repr__".split(), _ITEM
+    ),
+    **dict.fromkeys(["numpy", "__array__"], _NUMPY),
+    **dict.fromkeys(
+        "data_ptr storage_offset untyped_storage storage register_hook".split(), _ABSENT
+    ),
+    **dict.fromkeys("requires_grad_ apply_ map_ map2_ share_memory_ backward".split(), _WRITE),
 }
+_REFUSED: dict[Any, tuple[Any, str, str]] = {
+    **{getattr(torch.Tensor, name): refusal for name, refusal in _METHODS.items()},
+    **dict.fromkeys([torch.is_nonzero, torch.equal, torch.allclose], _BRANCH),
+}
+_READ = {
+    **dict.fromkeys("requires_grad is_leaf grad_fn _version _base _cdata retains_grad".split(), _ABSENT),
+    "grad": (
+        NumberFromTensor,
+        "`.grad` is asked of a tensor in the body, which has none",
+        "use the gradient that the body gets as its second argument",
+    ),
+}  # fmt: skip
+
+
+def _refusal(function: Any) -> tuple[Any, str, str] | None:
+    """Say why a function, or access to an attribute, is refused in a body; None if it is not."""
+    name = getattr(function, "__name__", "")
+    if name == "__get__":
+        return _READ.get(getattr(function.__self__, "__name__", ""))
+    return _WRITE if name in ("__set__", "__delete__") else _REFUSED.get(function)
+
+
+@contextmanager
+def unchanged_generators(rule: Any) -> Iterator[None]:
+    """Refuse a rule that draws from, or seeds, the generators that the program uses (E-OPT-024)."""
+    generators = [(random.getstate, random.setstate), (torch.get_rng_state, torch.set_rng_state)]
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        generators.append((numpy.random.get_state, numpy.random.set_state))
+    before = [get() for get, _ in generators]
+    yield
+    if all(map(_same, before, [get() for get, _ in generators])):
+        return
+    for (_, put), state in zip(generators, before):
+        put(state)
+    raise RandomInBody.raised(
+        heading(rule),
+        f"`{rule.__name__}` changes the state of a global generator of random numbers",
+        fix="add the noise to the gradient before the step, with a generator of your own",
+    )
+
+
+def _same(a: Any, b: Any) -> bool:
+    return torch.equal(a, b) if isinstance(a, Tensor) else repr(a) == repr(b)
 
 
 class Recorder(TorchDispatchMode):
@@ -93,7 +152,7 @@ class Watcher(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        refused = _REFUSED.get(func)
+        refused = _refusal(func)
         if refused is not None:
             code, message, fix = refused
             raise code.raised(user_span(), message, fix=fix)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dslmut.diagnostics.codes.base import Code
-from dslmut.diagnostics.exceptions import OptimizerError
+from dslmut.diagnostics.exceptions import ContextError, OptimizerError
 
 
 class NotADefinition(Code):
@@ -247,7 +247,7 @@ class BadContext(Code):
     """
 
     code = "E-OPT-006"
-    error = OptimizerError
+    error = ContextError
     why = "a schedule needs to know what it is counted from"
 
 

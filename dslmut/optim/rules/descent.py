@@ -57,7 +57,7 @@ def momentum_sgd(
         ctx: The step.
         lr: The learning rate.
         momentum: The share of the velocity that is kept.
-        dampening: What is taken off the gradient, from the second update on.
+        dampening: What is taken off the gradient, from the second update on and with momentum.
         weight_decay: The factor of the penalty ``weight_decay / 2 * |param|^2``.
         nesterov: Whether to look ahead by one step of momentum.
     """
@@ -66,7 +66,8 @@ def momentum_sgd(
     velocity = defstate("velocity", torch.zeros_like(param))
     if weight_decay:
         grad = grad + weight_decay * param
-    taken = 1 - torch.where(ctx.updates == 1, 0.0, dampening)
+    undamped = (ctx.updates == 1) | (momentum == 0)
+    taken = 1 - torch.where(undamped, 0.0, dampening)
     v = momentum * velocity + taken * grad
     new = param - lr * (grad + momentum * v if nesterov else v)
     update_diagnostics(param, grad, new)

@@ -1,0 +1,256 @@
+"""Hyperparameters: what a rule declares, and the values that fit."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from dslmut.diagnostics.codes.optimizers import BadHyperparameter, NotADefinition
+from dslmut.diagnostics.exceptions import DslmutError
+from dslmut.diagnostics.raising import user_span
+from dslmut.functions.locate import heading
+
+if TYPE_CHECKING:
+    from dslmut.optim.define import Optimizer
+
+RESERVED = frozenset(
+    "params param_names step rule initial_lr max_lr min_lr max_momentum base_momentum swa_lr".split()
+)
+"""Keys of a group that mean something already: to torch, to its schedulers, or to us."""
+
+FOREIGN = frozenset(
+    "foreach fused capturable differentiable maximize amsgrad decoupled_weight_decay".split()
+)
+"""Keys that torch's own optimizers put into a group, and that checkpoints of them contain."""
+
+
+@dataclass(frozen=True)
+class Hyperparameter:
+    """A keyword-only parameter of a rule.
+
+    Args:
+        name: As it is given, and as a group shows it.
+        default: Its value if it is not given; ``inspect.Parameter.empty`` if it has to be.
+        kind: ``int``, ``bool``, ``str``, ``tuple`` or ``float`` if only such values fit; a whole
+            number specialises the graph, a float is an input of it. None for anything else.
+        scheduled: Whether it may be a schedule; one that is annotated ``float`` is a number.
+    """
+
+    name: str
+    default: Any
+    kind: type | None = float
+    scheduled: bool = True
+
+    @property
+    def required(self) -> bool:
+        """Say whether it has to be given."""
+        return self.default is inspect.Parameter.empty
+
+    def __str__(self) -> str:
+        return self.name if self.required else f"{self.name}={self.default!r}"
+
+
+# -- declarations --------------------------------------------------------------------------------
+
+
+def declared(rule: Any) -> dict[str, Hyperparameter]:
+    """Return what a rule declares behind ``param, grad, ctx, *``.
+
+    Raises:
+        OptimizerError: E-OPT-001 for another signature.
+    """
+    if not inspect.isfunction(rule):
+        raise NotADefinition.raised(
+            user_span(),
+            f"`@optimizer` decorates a function, not a {type(rule).__name__}",
+            fix="write `def rule(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.01) -> Update:`",
+        )
+    if inspect.iscoroutinefunction(rule) or inspect.isgeneratorfunction(rule):
+        raise _not_a_definition(
+            rule,
+            "a rule is computed at once, and this function is `async` or yields",
+            "write a plain `def` that ends in `return optimizer_update(...)`",
+        )
+    parameters = list(_signature(rule).parameters.values())
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
+    defaults = [p for p in positional if p.default is not p.empty]
+    if len(positional) != 3 or defaults or len(positional) + len(keywords) != len(parameters):
+        raise _not_three(rule, positional, parameters)
+    for p in keywords:
+        if p.name in RESERVED:
+            raise _not_a_definition(
+                rule,
+                f"a group has a key `{p.name}` of its own",
+                "give the hyperparameter another name",
+            )
+    return {p.name: _hyperparameter(p) for p in keywords}
+
+
+def _signature(rule: Callable[..., Any]) -> inspect.Signature:
+    try:
+        return inspect.signature(rule, eval_str=True)
+    except Exception:  # whatever a postponed annotation raises that cannot be evaluated here
+        return inspect.signature(rule)
+
+
+_KINDS = {kind.__name__: kind for kind in (int, bool, str, float)}
+
+
+def _hyperparameter(p: inspect.Parameter) -> Hyperparameter:
+    annotation = str(getattr(p.annotation, "__name__", p.annotation))
+    kind = _KINDS.get(annotation)
+    plain = p.annotation is p.empty and not callable(p.default)
+    scheduled = plain or "Hyper" in annotation or "Ctx" in str(p.annotation)
+    if kind is None and p.default is p.empty:
+        kind = float if scheduled else None
+    elif kind is None:
+        default = normalised(p.default)
+        found = type(default) if isinstance(default, bool | str | tuple | float) else None
+        kind = found if "None" not in annotation else None
+    default = p.default if p.default is p.empty else normalised(p.default, kind is int)
+    return Hyperparameter(p.name, default, kind, scheduled)
+
+
+def _not_three(rule: Any, positional: list[Any], parameters: list[Any]) -> DslmutError:
+    first = [p.name for p in positional if p.default is p.empty]
+    extra = ", ".join([*first[3:], *(p.name for p in positional if p.default is not p.empty)])
+    if len(first) >= 3 and extra:
+        return _not_a_definition(
+            rule,
+            f"the hyperparameters ({extra}) can be given by position",
+            f"write `*` before them: `({', '.join(first[:3])}, *, {extra})`",
+        )
+    if len(first) < 3:
+        names = ", ".join(first) or "nothing"
+        return _not_a_definition(
+            rule,
+            f"a rule takes a parameter, its gradient and `ctx`; this one takes {names}",
+            "write `(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.01)`",
+        )
+    star = next(p for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
+    return _not_a_definition(
+        rule, f"`{star}` takes anything, so that a misspelt hyperparameter is not found",
+        "name each hyperparameter",
+    )  # fmt: skip
+
+
+def _not_a_definition(rule: Any, message: str, fix: str) -> DslmutError:
+    return NotADefinition.raised(heading(rule), message, fix=fix)
+
+
+# -- values --------------------------------------------------------------------------------------
+
+
+def configured(definition: Optimizer[...], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all hyperparameters of a definition, those that are given and the defaults.
+
+    Raises:
+        OptimizerError: E-OPT-002.
+    """
+    known = definition.hyperparameters
+    for name in given:
+        if name not in known:
+            raise unknown(definition, name)
+    missing = [n for n, h in known.items() if h.required and n not in given]
+    if missing:
+        raise BadHyperparameter.raised(
+            user_span(),
+            f"`{definition.__name__}` needs `{missing[0]}`, which has no default",
+            fix=f"write `{definition.__name__}(..., {missing[0]}=...)`",
+        )
+    return {n: fitted(definition, h, given.get(n, h.default)) for n, h in known.items()}
+
+
+def normalised(value: Any, whole: bool = False) -> Any:
+    """Return a value as it is kept: numbers of any kind are floats, unless *whole* ones are wanted."""
+    if isinstance(value, Tensor) and value.numel() == 1:
+        value = value.item()
+    elif not isinstance(value, Real | Tensor) and getattr(value, "ndim", None) == 0:
+        value = value.item()  # of NumPy
+    if isinstance(value, list | tuple):
+        return tuple(normalised(v) for v in value)
+    if isinstance(value, bool) or not isinstance(value, Real):
+        return value
+    number: Any = value
+    return int(number) if whole and number == int(number) else float(number)
+
+
+def fitted(definition: Optimizer[...], h: Hyperparameter, value: Any) -> Any:
+    """Return a value as it is kept, of the kind that is declared.
+
+    Raises:
+        OptimizerError: E-OPT-002 for another kind.
+    """
+    try:
+        kept = normalised(value, h.kind is int)
+        hash(kept)
+    except (OverflowError, ValueError, TypeError):
+        raise _misfit(definition, h, value) from None
+    if not _fits(h, kept, h.default):
+        raise _misfit(definition, h, value)
+    return kept
+
+
+def _fits(h: Hyperparameter, kept: Any, default: Any) -> bool:
+    if isinstance(kept, Tensor):
+        return False
+    if callable(kept) and h.scheduled:
+        return h.kind in (float, None) or default is None
+    if h.kind is tuple:
+        return isinstance(kept, tuple) and len(kept) == len(default) and all(
+            isinstance(k, float) or (callable(k) and h.scheduled) if isinstance(d, float) else True
+            for k, d in zip(kept, default)
+        )  # fmt: skip
+    return h.kind is None or type(kept) is h.kind
+
+
+_WORDS = {int: "a whole number", bool: "True or False", str: "a string"}
+
+
+def _misfit(definition: Optimizer[...], h: Hyperparameter, value: Any) -> DslmutError:
+    if h.kind is tuple:
+        wanted = f"a tuple of {len(h.default)} numbers"
+    elif h.kind is float:
+        wanted = "a number or a schedule" if h.scheduled else "a number"
+    else:
+        wanted = _WORDS.get(h.kind, "a number, a string, None or a tuple of such")
+    why = ""
+    if callable(value) and h.kind is float:
+        why = ", since it is annotated `float`; annotate it `Hyper` and read it by `schedule_value`"
+    shown = "a function" if callable(value) else repr(value)
+    example = "..." if h.required else repr(h.default)
+    return BadHyperparameter.raised(
+        user_span(),
+        f"`{h.name}` of `{definition.__name__}` is {wanted}{why}, not {shown}"
+        if not why
+        else f"`{h.name}` of `{definition.__name__}` is {wanted}, not a schedule{why}",
+        fix=f"write `{h.name}={example}`, for instance",
+    )
+
+
+_RUN = frozenset("curriculum diagnostics_every ctx compile".split())
+_ALSO_CALLED = {"learning_rate": "lr", "beta": "betas", "wd": "weight_decay", "epsilon": "eps"}
+
+
+def unknown(definition: Optimizer[...], name: str) -> DslmutError:
+    """E-OPT-002 for a name that no hyperparameter has."""
+    known, rule = definition.hyperparameters, definition.__name__
+    near = [n for n in (_ALSO_CALLED.get(name),) if n in known]
+    near = near or difflib.get_close_matches(name, known, n=1)
+    fix = f"write `{near[0]}=...`" if near else "leave it out"
+    if name in _RUN:
+        fix = f"it belongs to the run: write `{rule}(...).bind(model, {name}=...)`"
+    elif name in FOREIGN and not near:
+        fix = "leave it out: torch's own optimizers take it, and this rule does not"
+    return BadHyperparameter.raised(
+        user_span(),
+        f"`{rule}` has no hyperparameter `{name}`; it has {', '.join(known) or 'none'}",
+        fix=fix,
+    )

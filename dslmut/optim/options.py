@@ -1,0 +1,73 @@
+"""What belongs to a run and not to a rule."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dslmut.diagnostics.codes.optimizers import BadContext
+from dslmut.diagnostics.exceptions import DslmutError
+from dslmut.diagnostics.raising import user_span
+from dslmut.optim.context import CONSTANTS, COUNTS, PROGRESS, Curriculum
+from dslmut.optim.numbers import context_number
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a run; see ``Configured.bind``."""
+
+    curriculum: Curriculum | None = None
+    diagnostics_every: int | None = None
+    ctx: Mapping[str, float] = field(default_factory=dict)
+    compile: bool | dict[str, Any] = True
+
+
+def options(
+    curriculum: Any, diagnostics_every: Any, ctx: Mapping[str, Any] | None, compile: Any
+) -> Options:
+    """Return the options of a run.
+
+    Raises:
+        OptimizerError: E-OPT-006 for one that does not fit.
+    """
+    for name in ctx or {}:
+        if name in (*COUNTS, *PROGRESS, *CONSTANTS) or not str(name).isidentifier():
+            raise _misfit(
+                f"`ctx` cannot get a key `{name}`: "
+                + ("it has one" if str(name).isidentifier() else "that is no name"),
+                "choose another name for the key",
+            )
+    if diagnostics_every is not None and not _is_count(diagnostics_every):
+        raise _misfit(
+            f"`diagnostics_every` is a number of steps, at least 1, not {diagnostics_every!r}",
+            "write `diagnostics_every=100`, for instance",
+        )
+    if not isinstance(compile, bool | dict):
+        raise _misfit(
+            f"`compile` is True, False or a dictionary for `torch.compile`, not {compile!r}",
+            "write `compile=False` to compute with plain operations",
+        )
+    keys = {name: context_number(name, value) for name, value in (ctx or {}).items()}
+    return Options(_curriculum(curriculum), diagnostics_every, keys, compile)
+
+
+def _curriculum(given: Any) -> Curriculum | None:
+    if given is None or isinstance(given, Curriculum):
+        return given
+    if isinstance(given, int):
+        return Curriculum(steps=given)
+    if isinstance(given, list | tuple):
+        return Curriculum(given)
+    raise _misfit(
+        f"`curriculum` is a number of steps, a `Curriculum` or its stages, not {given!r}",
+        "write `curriculum=10_000`, for instance",
+    )
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 1
+
+
+def _misfit(message: str, fix: str) -> DslmutError:
+    return BadContext.raised(user_span(), message, fix=fix)
