@@ -208,6 +208,146 @@ def test_add_param_group_after_the_start() -> None:
     train(a, opt, 1)
 
 
+def test_groups_may_be_edited() -> None:
+    a, b = net(), net()
+    for m, make in (
+        (a, lambda g: eager(sgd(lr=0.1), g)),
+        (b, lambda g: torch.optim.SGD(g, lr=0.1)),
+    ):
+        first = {"params": [m[0].weight], "lr": 0.5}
+        opt = make([first, {"params": [m[2].weight], "lr": 0.25}])
+        train(m, opt, 1)
+        opt.param_groups.reverse()
+        train(m, opt, 1)
+        del opt.param_groups[1]
+        train(m, opt, 1)
+        opt.param_groups[0]["params"].append(m[0].bias)
+        train(m, opt, 1)
+        opt.param_groups.append({**opt.param_groups[0], "params": [m[2].bias]})
+        train(m, opt, 1)
+    equal(a, b)
+
+
+def test_schedules_stay_with_their_groups() -> None:
+    p, q = (nn.Parameter(torch.zeros(1)) for _ in range(2))
+    opt = eager(sgd(lr=0.1), [{"params": [p], "lr": lambda ctx: 1.0}, {"params": [q], "lr": 0.5}])
+    opt.param_groups.reverse()
+    for each in (p, q):
+        each.grad = torch.ones(1)
+    opt.step()
+    assert (p.item(), q.item()) == (-1.0, -0.5)
+    del opt.param_groups[1]
+    opt.step()
+    assert (p.item(), q.item()) == (-1.0, -1.0)
+    again = copy.deepcopy(opt)
+    assert again.param_groups[0].schedules == {}
+
+
+def test_a_renamed_parameter_is_traced_anew() -> None:
+    @optimizer
+    def rule(param: Tensor, grad: Tensor, ctx: Ctx) -> Update:
+        return optimizer_update(param - (1.0 if ctx.name == "a" else 100.0) * grad)
+
+    p, q = (nn.Parameter(torch.zeros(1)) for _ in range(2))
+    opt = eager(rule(), [("a", p), ("b", q)])
+    for key in ("params", "param_names"):
+        opt.param_groups[0][key].pop(0)
+    q.grad = torch.ones(1)
+    opt.step()
+    assert q.item() == -100
+
+
+def test_a_group_that_is_added_goes_on_from_the_present_step() -> None:
+    p, q = (nn.Parameter(torch.zeros(1)) for _ in range(2))
+    opt = eager(sgd(lr=lambda ctx: 0.1 * ctx.step), [p])
+    for each in (p, q):
+        each.grad = torch.ones(1)
+    for _ in range(3):
+        opt.step()
+    opt.add_param_group({"params": [q]})
+    opt.step()
+    assert q.item() == pytest.approx(-0.3)
+
+
+def test_a_failed_group_leaves_nothing() -> None:
+    @optimizer
+    def rule(param: Tensor, grad: Tensor, ctx: Ctx) -> Update:
+        if param.ndim == 1:
+            raise ZeroDivisionError
+        return optimizer_update(param - grad)
+
+    m = nn.Linear(2, 2)
+    opt = eager(rule(), [m.weight])
+    with pytest.raises(ZeroDivisionError):
+        opt.add_param_group({"params": [m.bias]})
+    assert len(opt.param_groups) == 1
+    m.weight.grad = torch.ones(2, 2)
+    opt.step()
+
+
+def test_a_failed_step_changes_nothing() -> None:
+    p = nn.Parameter(torch.zeros(3))
+    opt = eager(sgd(lr=lambda ctx: ctx.scale), [p], ctx={"scale": 1.0})
+    p.grad = torch.ones(3).to_sparse()
+    with pytest.raises(OptimizerError, match="E-OPT-005"):
+        opt.step(ctx={"scale": 5.0})
+    p.grad = torch.ones(3)
+    with pytest.raises(OptimizerError, match="E-OPT-006"):
+        opt.step(ctx={"scale": "a"})
+    opt.step()
+    assert p.tolist() == [-1, -1, -1]
+    assert opt.param_groups[0]["step"] == 1
+
+
+def test_a_copy_keeps_the_keys_of_ctx() -> None:
+    p = nn.Parameter(torch.zeros(1))
+    opt = eager(sgd(lr=lambda ctx: ctx.scale), [p], ctx={"scale": 1.0})
+    p.grad = torch.ones(1)
+    opt.step(ctx={"scale": 3.0})
+    again = copy.deepcopy(opt)
+    (q,) = again.param_groups[0]["params"]
+    q.grad = torch.ones(1)
+    again.step()
+    assert q.item() == -6
+
+
+def test_complex_parameters_are_refused() -> None:
+    p = nn.Parameter(torch.ones(2, dtype=torch.complex64))
+    with pytest.raises(OptimizerError, match="E-OPT-005(.|\n)*view_as_real"):
+        eager(adamw(lr=0.1), [p])
+
+
+@pytest.mark.parametrize(("target", "words"), [
+    ({nn.Parameter(torch.ones(1))}, "a set of parameters"), ({"params": []}, "a dictionary"),
+    ([{"lr": 0.1}], "has no `params`"), (nn.ReLU(), "has no parameters"),
+    ([{"params": [nn.Parameter(torch.ones(1))], "maximize": True}], "no hyperparameter `maximize`"),
+])  # fmt: skip
+def test_targets_that_do_not_fit(target: Any, words: str) -> None:
+    with pytest.raises(OptimizerError, match=words):
+        eager(sgd(lr=0.1), target)
+
+
+def test_autocast_and_other_modes_do_not_reach_the_update() -> None:
+    results = []
+    for modes in (False, True):
+        with torch.inference_mode(modes), torch.device("meta" if modes else "cpu"):
+            p = nn.Parameter(torch.eye(3, device="cpu") * 1.001, requires_grad=True)
+
+            @optimizer
+            def rule(param: Tensor, grad: Tensor, ctx: Ctx) -> Update:
+                old = defstate("old", torch.zeros_like(param))
+                return optimizer_update(param - param @ grad, old=old + param @ param)
+
+            with torch.autocast("cpu", enabled=modes):
+                opt = eager(rule(), [p])
+                p.grad = torch.full((3, 3), 0.1001, device="cpu")
+                opt.step()
+        results.append((p.detach().clone(), opt.state[p]["old"].clone()))
+    assert all(map(torch.equal, *results))
+    if not opt.state[p]["old"].is_inference():
+        opt.state[p]["old"].add_(1)
+
+
 def test_gradients_come_and_go() -> None:
     a, b = net(), net()
     pairs = [
@@ -427,6 +567,64 @@ def test_what_a_file_lacks_starts_at_zeros_with_a_warning() -> None:
         more.load_state_dict(saved(opt))
 
 
+def trained(kind: Any) -> torch.optim.Optimizer:
+    m = net()
+    opt = kind(m.named_parameters(), lr=0.1)
+    train(m, opt, 1)
+    return opt
+
+
+def edited(change: Any) -> dict[str, Any]:
+    file = saved(eager(momentum_sgd(lr=0.7), net()))
+    change(file)
+    return file
+
+
+def test_a_hyperparameter_that_does_not_fit_is_not_loaded() -> None:
+    opt = eager(momentum_sgd(lr=0.1), net())
+    file = edited(lambda f: f["param_groups"][0].update(lr="x"))
+    with pytest.raises(OptimizerError, match="E-OPT-002"):
+        opt.load_state_dict(file)
+    assert opt.param_groups[0]["lr"] == 0.1
+
+
+def test_what_a_file_lacks_of_hyperparameters_stays_with_a_warning() -> None:
+    opt = eager(momentum_sgd(lr=0.1, dampening=0.5), net())
+    with pytest.warns(UserWarning, match="lacks dampening"):
+        opt.load_state_dict(edited(lambda f: f["param_groups"][0].pop("dampening")))
+    assert opt.param_groups[0]["dampening"] == 0.5
+    assert opt.param_groups[0]["lr"] == 0.7
+
+
+def test_loading_into_other_groups() -> None:
+    m = net()
+    parts = [list(m[0].named_parameters("0")), list(m[2].named_parameters("2"))]
+    two = [{"params": parts[0], "lr": 0.5}, {"params": parts[1], "lr": 0.25}]
+    opt = eager(momentum_sgd(lr=0.1), two)
+    train(m, opt, 2)
+    turned = eager(momentum_sgd(lr=0.1), [{"params": parts[1]}, {"params": parts[0]}])
+    turned.load_state_dict(saved(opt))
+    assert [g["lr"] for g in turned.param_groups] == [0.25, 0.5]
+    for p in m.parameters():
+        assert torch.equal(turned.state[p]["velocity"], opt.state[p]["velocity"])
+    one = eager(momentum_sgd(lr=0.1), m)
+    with pytest.warns(UserWarning, match="other groups"):
+        one.load_state_dict(saved(opt))
+    assert one.param_groups[0]["lr"] == 0.1
+    assert one.param_groups[0]["step"] == 2
+
+
+def test_names_that_two_parameters_have_are_refused() -> None:
+    a, b = nn.Linear(1, 1), nn.Linear(1, 1)
+    groups = [{"params": a.named_parameters()}, {"params": b.named_parameters()}]
+    with pytest.raises(OptimizerError, match="E-OPT-005(.|\n)*two parameters are called `weight`"):
+        eager(sgd(lr=0.1), groups)
+    opt = eager(sgd(lr=0.1), a)
+    with pytest.raises(OptimizerError, match="two parameters are called"):
+        opt.add_param_group({"params": b.named_parameters()})
+    assert len(opt.param_groups) == 1
+
+
 def test_files_that_do_not_fit_change_nothing() -> None:
     m = net()
     opt = eager(momentum_sgd(lr=0.1), m)
@@ -435,13 +633,28 @@ def test_files_that_do_not_fit_change_nothing() -> None:
     files = [
         (
             saved(eager(adamw(lr=0.7), net())),
-            "a state `exp_avg` of `0.weight`; this rule declares `velocity`",
+            "saved from `adamw`, and this is `momentum_sgd`",
         ),
         (
             saved(eager(momentum_sgd(lr=0.7), other)),
             "`velocity` of `0.weight` has shape \\[5, 3\\]",
         ),
         (saved(eager(momentum_sgd(lr=0.7), nn.Linear(3, 2))), "states of `weight`, which"),
+        (
+            saved(trained(torch.optim.Adam)),
+            "an optimizer of another library",
+        ),
+        (
+            edited(lambda f: f["param_groups"][0].update(momentun=0.5)),
+            "a hyperparameter `momentun`",
+        ),
+        (edited(lambda f: f.pop("state")), "no state dict"),
+        (
+            edited(
+                lambda f: f["state"][0].update(velocity=torch.ones(4, 3, dtype=torch.complex64))
+            ),
+            "complex",
+        ),
         (
             saved(eager(momentum_sgd(lr=0.7), nn.Linear(3, 2).parameters())),
             "there are no names to go by",

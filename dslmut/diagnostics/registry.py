@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from dslmut.diagnostics.codes import fields, mutation, optimizers, values
+from dslmut.diagnostics.codes import bodies, fields, mutation, optimizers, values
 from dslmut.diagnostics.codes.base import Code
 
 CODES: dict[str, type[Code]] = {
@@ -33,14 +33,14 @@ CODES: dict[str, type[Code]] = {
         optimizers.BadContext,
         optimizers.ForeignCheckpoint,
         optimizers.ScheduledElsewhere,
-        optimizers.InPlaceInBody,
-        optimizers.BranchOnTensor,
-        optimizers.NumberFromTensor,
-        optimizers.ArrayFromTensor,
-        optimizers.RandomInBody,
-        optimizers.CapturedTensor,
-        optimizers.ChangingTrace,
-        optimizers.MetricInBody,
+        bodies.InPlaceInBody,
+        bodies.BranchOnTensor,
+        bodies.NumberFromTensor,
+        bodies.ArrayFromTensor,
+        bodies.RandomInBody,
+        bodies.CapturedTensor,
+        bodies.ChangingTrace,
+        bodies.MetricInBody,
     )
 }
 

@@ -53,7 +53,7 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         groups, self._model_name = groups_of(target)
         self._named = any("param_names" in g for g in groups)
         self._runner: Runner | None = None
-        super().__init__(groups, dict(_shown(configured.hyperparameters)))
+        super().__init__(groups, dict(configured.hyperparameters))
         self._prepare()
 
     # -- groups ------------------------------------------------------------------------------
@@ -91,7 +91,7 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         schedules = {n: v for n, v in values.items() if _is_scheduled(definition, n, v)}
         step = max((g["step"] for g in before), default=0)
         defaults = {"step": step, "rule": definition.__name__}
-        complete = ParamGroup({**defaults, **group, **dict(_shown(values))}, schedules)
+        complete = ParamGroup({**defaults, **group, **values, **_shown(schedules)}, schedules)
         check_parameters(group["params"], before)
         self._name(complete, before)
         check_names([n for g in (*before, complete) for n in g.get("param_names", ())])
@@ -260,10 +260,12 @@ def _is_scheduled(definition: Optimizer[...], name: str, value: Any) -> bool:
     return callable(value) or (isinstance(value, tuple) and any(map(callable, value)))
 
 
-def _shown(hyperparameters: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield what a group shows: numbers; a schedule's is filled in at each step."""
-    for name, value in hyperparameters.items():
+def _shown(schedules: Mapping[str, Any]) -> dict[str, Any]:
+    """Return numbers in the place of schedules; the right ones are filled in at each step."""
+
+    def number(value: Any) -> Any:
         if isinstance(value, tuple):
-            yield name, tuple(0.0 if callable(v) else v for v in value)
-        else:
-            yield name, 0.0 if callable(value) else value
+            return tuple(map(number, value))
+        return 0.0 if callable(value) else value
+
+    return {name: number(value) for name, value in schedules.items()}

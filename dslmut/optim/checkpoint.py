@@ -32,29 +32,41 @@ def load(states: Any, runner: Runner, saved: Any) -> None:
         OptimizerError: E-OPT-007, and E-OPT-002 for a hyperparameter that does not fit; nothing
             was changed then.
     """
-    groups = _groups(saved)
+    groups = _groups(saved, runner.groups[0].definition.__name__)
     numbers = _numbers(runner, groups)
-    loaded = {
-        item.parameter: _states(item, runner, saved["state"].get(numbers[item.number], {}))
-        for item in runner.items
-    }
     settings = [
         _settings(group, _source(runner, number, numbers, groups), groups)
         for number, group in enumerate(runner.groups)
     ]
-    for parameter, values in loaded.items():
-        states[parameter] = values
+    before = [dict(group.shown) for group in runner.groups]
     for group, values in zip(runner.groups, settings):
         group.shown.update(values)
+    try:  # which states a rule declares may depend on its hyperparameters
+        loaded = {
+            item.parameter: _states(item, runner, saved["state"].get(numbers[item.number], {}))
+            for item in runner.items
+        }
+    except BaseException:
+        for group, values in zip(runner.groups, before):
+            group.shown.update(values)
+        raise
+    states.update(loaded)
     runner.schedules.adopt()
 
 
-def _groups(saved: Any) -> Sequence[Mapping[str, Any]]:
+def _groups(saved: Any, rule: str) -> Sequence[Mapping[str, Any]]:
     if not isinstance(saved, Mapping) or not {"state", "param_groups"} <= set(saved):
         raise _foreign(
             "this is no state dict of an optimizer: it has no `state` and `param_groups`",
             "load what `opt.state_dict()` gave",
         )
+    for group in saved["param_groups"]:
+        if group.get("rule") != rule:
+            origin = f"`{group['rule']}`" if "rule" in group else "an optimizer of another library"
+            raise _foreign(
+                f"the file was saved from {origin}, and this is `{rule}`",
+                "load it into an optimizer with the rule that it was saved from",
+            )
     return saved["param_groups"]
 
 
@@ -91,7 +103,13 @@ def _numbers(runner: Runner, saved: Sequence[Mapping[str, Any]]) -> list[Any]:
 
 
 def _states(item: Item, runner: Runner, saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the states of one parameter, in storage of their own."""
+    """Return the states of one parameter, in storage of their own.
+
+    Args:
+        item: The parameter.
+        runner: Which knows what its rule declares.
+        saved: Its states in the file, perhaps of another branch of the rule.
+    """
     if is_lazy(item.parameter):
         if saved:
             raise _foreign(
@@ -99,9 +117,10 @@ def _states(item: Item, runner: Runner, saved: Mapping[str, Any]) -> dict[str, A
                 "run the model once, so that its lazy parameters are made, and load then",
             )
         return {}
-    declared = {s.name: s for s in runner.program(item).states}
+    program = runner.program(item)
+    declared = {s.name: s for s in program.states}
     unknown = [n for n in saved if n not in declared and n != "updates"]
-    if unknown:
+    if unknown and not program.branches:
         listed = ", ".join(f"`{n}`" for n in declared) or "none"
         raise _foreign(
             f"the file has a state `{unknown[0]}` of `{item.name}`; this rule declares {listed}",
@@ -116,6 +135,7 @@ def _states(item: Item, runner: Runner, saved: Mapping[str, Any]) -> dict[str, A
     values: dict[str, Any] = {
         name: fit_state(item, state, saved.get(name), own=True) for name, state in declared.items()
     }
+    values |= {n: deepcopy(saved[n]) for n in unknown}  # of a branch that is not taken now
     missing = [n for n in declared if n not in saved]
     if missing and saved:
         listed = ", ".join(f"`{n}`" for n in missing)
@@ -140,12 +160,6 @@ def _settings(
 ) -> dict[str, Any]:
     """Return what a group takes over: hyperparameters, counts, and what schedulers keep."""
     rule = group.definition.__name__
-    for each in groups:
-        if each.get("rule", rule) != rule:
-            raise _foreign(
-                f"the file was saved from `{each['rule']}`, and this is `{rule}`",
-                "load it into an optimizer with the same rule",
-            )
     if saved is None:
         _warn("the file has other groups; this one keeps its hyperparameters")
         return {"step": max((int(g.get("step", 0)) for g in groups), default=0)}

@@ -190,12 +190,19 @@ def fitted(definition: Optimizer[...], h: Hyperparameter, value: Any) -> Any:
     """
     try:
         kept = normalised(value, h.kind is int)
-        hash(kept)
+        _check_hashable(kept)
     except (OverflowError, ValueError, TypeError):
         raise _misfit(definition, h, value) from None
     if not _fits(h, kept, h.default):
         raise _misfit(definition, h, value)
     return kept
+
+
+def _check_hashable(value: Any) -> None:
+    """Raise TypeError for what a trace cannot be remembered by; a schedule is, by its identity."""
+    for part in value if isinstance(value, tuple) else (value,):
+        if not callable(part):
+            hash(part)
 
 
 def _fits(h: Hyperparameter, kept: Any, default: Any) -> bool:
@@ -222,7 +229,7 @@ def _misfit(definition: Optimizer[...], h: Hyperparameter, value: Any) -> Dslmut
     else:
         wanted = _WORDS.get(h.kind, "a number, a string, None or a tuple of such")
     why = ""
-    if callable(value) and h.kind is float:
+    if callable(value) and h.kind is float and not h.scheduled:
         why = ", since it is annotated `float`; annotate it `Hyper` and read it by `schedule_value`"
     shown = "a function" if callable(value) else repr(value)
     example = "..." if h.required else repr(h.default)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_map
 
-from dslmut.diagnostics.codes.optimizers import NumberFromTensor
+from dslmut.diagnostics.codes.bodies import NumberFromTensor
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim.expressions import FUNCTIONS
@@ -152,7 +152,8 @@ def _array(data: Any, *, dtype: Any = None, device: Any = None) -> Any:
         return torch.stack([_array(d, dtype=dtype, device=device) for d in data])
     if not isinstance(data, Tensor):
         return torch.tensor(data, dtype=dtype or torch.get_default_dtype(), device=device)
-    return data.to(dtype or torch.get_default_dtype())
+    exact = data.dtype is torch.float64 and dtype is None
+    return data.to(torch.get_default_dtype()) if exact else data.to(dtype or data.dtype)
 
 
 _WITH_TENSORS: dict[str, Callable[..., Any]] = {

@@ -203,7 +203,7 @@ class Slot:
         """Evaluate the scalars for this step."""
         try:
             struct.pack_into(self._format, self._memory, 0, *self._run(inputs, ctx))
-        except OverflowError:  # a whole number beyond all doubles
+        except (OverflowError, struct.error):  # a whole number beyond all doubles
             numbers = map(_double, evaluate(self._expressions, inputs, ctx))
             struct.pack_into(self._format, self._memory, 0, *numbers)
 
@@ -212,4 +212,4 @@ def _double(number: Number) -> float:
     try:
         return float(number)
     except OverflowError:
-        return math.copysign(math.inf, number)
+        return math.inf if number > 0 else -math.inf

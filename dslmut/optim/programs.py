@@ -12,7 +12,7 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
 )
 
-from dslmut.diagnostics.codes.optimizers import ChangingTrace, NumberFromTensor
+from dslmut.diagnostics.codes.bodies import ChangingTrace, NumberFromTensor
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.functions.locate import heading
 from dslmut.optim.expressions import Expression, Number, evaluate

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from dslmut.diagnostics.codes.optimizers import BadState, MetricInBody
+from dslmut.diagnostics.codes.bodies import MetricInBody
+from dslmut.diagnostics.codes.optimizers import BadState
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim.scalars import Scalar
 from dslmut.optim.trace import active

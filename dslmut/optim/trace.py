@@ -15,11 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map
 
-from dslmut.diagnostics.codes.optimizers import (
-    CapturedTensor,
-    InPlaceInBody,
-    NumberFromTensor,
-)
+from dslmut.diagnostics.codes.bodies import CapturedTensor, InPlaceInBody, NumberFromTensor
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim import mixing, zeros
 from dslmut.optim.context import CONSTANTS, WHOLE, Ctx

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-from dslmut.diagnostics.codes.optimizers import (
+from dslmut.diagnostics.codes.bodies import (
     ArrayFromTensor,
     BranchOnTensor,
     InPlaceInBody,

@@ -7,9 +7,7 @@ from typing import Any
 
 import torch
 
-from dslmut.diagnostics.codes.optimizers import (
-    BadState,
-)
+from dslmut.diagnostics.codes.optimizers import BadState
 from dslmut.diagnostics.raising import user_span
 
 aten = torch.ops.aten

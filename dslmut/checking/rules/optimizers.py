@@ -9,7 +9,8 @@ from dslmut.checking.entities import Word
 from dslmut.checking.resolve import Resolver, entity_of
 from dslmut.checking.scopes import own_nodes
 from dslmut.checking.source import Definition, Source
-from dslmut.diagnostics.codes.optimizers import BadResult, BadState, MetricInBody, NotADefinition
+from dslmut.diagnostics.codes.bodies import MetricInBody
+from dslmut.diagnostics.codes.optimizers import BadResult, BadState, NotADefinition
 from dslmut.diagnostics.model import Diagnostic, Edit, Fix, Label, Position, Span
 
 
@@ -29,9 +30,10 @@ def check_body(source: Source, definition: Definition, resolver: Resolver) -> It
     words = [(c, entity_of(c.func, resolver)) for c in calls]
     yield from (_metric(source, c) for c, word in words if word == Word("metric"))
     declared = [c for c, word in words if word == Word("defstate")]
-    yield from _check_names(source, declared)
+    certain = [c for c in declared if c in _certain_calls(node)]
+    yield from _check_names(source, certain)
     results = [c for c, word in words if word == Word("optimizer_update")]
-    yield from _check_results(source, node, declared, results)
+    yield from _check_results(source, node, certain, results)
 
 
 def _check_signature(source: Source, node: ast.FunctionDef) -> Iterator[Diagnostic]:
@@ -93,7 +95,7 @@ def _check_names(source: Source, declared: list[ast.Call]) -> Iterator[Diagnosti
 def _check_results(
     source: Source, node: ast.FunctionDef, declared: list[ast.Call], results: list[ast.Call]
 ) -> Iterator[Diagnostic]:
-    """Check keywords against the states, where all states are written out in the body itself."""
+    """Check keywords against the states that have been declared on any path to a result."""
     names = {n: c for c in declared if (n := _literal(c)) is not None}
     helpers = any(isinstance(n, ast.FunctionDef) for n in own_nodes(node))
     for call in results:
@@ -101,8 +103,7 @@ def _check_results(
         if None in given or len(call.args) > 1 or helpers:
             continue
         for name, declaration in names.items():
-            # A state that is declared on another branch need not be returned on this one.
-            if name not in given and declaration in _own_calls(node):
+            if name not in given and declaration.lineno < call.lineno:
                 yield BadResult.at(
                     source.span(call),
                     f"the state `{name}` is not returned",
@@ -118,12 +119,21 @@ def _check_results(
             )
 
 
-def _own_calls(node: ast.FunctionDef) -> list[ast.Call]:
-    """Return the calls that stand in the body itself, in no branch or loop."""
-    return [
-        inner
-        for statement in node.body
-        if not isinstance(statement, ast.If | ast.For | ast.While | ast.Try | ast.With | ast.Match)
-        for inner in ast.walk(statement)
-        if isinstance(inner, ast.Call)
-    ]
+_MAYBE = (
+    ast.If, ast.For, ast.While, ast.Try, ast.With, ast.Match, ast.FunctionDef, ast.ClassDef,
+    ast.IfExp, ast.BoolOp, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
+)  # fmt: skip
+
+
+def _certain_calls(node: ast.FunctionDef) -> list[ast.Call]:
+    """Return the calls that are made whenever the body gets that far: in no branch, no loop."""
+    found: list[ast.Call] = []
+    waiting: list[ast.AST] = [*reversed(node.body)]
+    while waiting:
+        inner = waiting.pop()
+        if isinstance(inner, _MAYBE):
+            continue
+        if isinstance(inner, ast.Call):
+            found.append(inner)
+        waiting += reversed(list(ast.iter_child_nodes(inner)))
+    return found
