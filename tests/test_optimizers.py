@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import runpy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -830,3 +832,14 @@ def test_metrics_go_to_the_enclosing_records() -> None:
     assert dict(outer) == {"loss": [0.5, 0.25]}
     assert dict(inner) == {"loss": [0.25]}
     assert len(outer) == 1
+
+
+def test_a_project_may_lie_in_a_folder_called_torch(tmp_path: Path) -> None:
+    file = tmp_path / "torch" / "train.py"
+    file.parent.mkdir()
+    file.write_text("from dslmut.optim import sgd\nsgd(learning=1.0)\n")
+    with pytest.raises(OptimizerError) as caught:
+        runpy.run_path(str(file))
+    span = caught.value.diagnostics[0].span
+    assert span is not None
+    assert (span.path, span.start.line) == (str(file), 2)

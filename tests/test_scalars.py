@@ -420,6 +420,21 @@ def test_a_state_in_a_branch() -> None:
     assert again.state[p]["velocity"].item() == 1.0
 
 
+@pytest.mark.parametrize("use", [
+    lambda lr, g: lr * g, lambda lr, g: g * lr, lambda lr, g: g if lr else -g,
+    lambda lr, g: torch.mul(g, lr), lambda lr, g: g.add(g, alpha=lr), lambda lr, g: -lr * g,
+    lambda lr, g: g * (lr > 0), lambda lr, g: g * math.sqrt(lr),
+])  # fmt: skip
+def test_a_schedule_must_be_read(use: Any) -> None:
+    @optimizer
+    def rule(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.25) -> Update:
+        return optimizer_update(param - use(lr, grad))
+
+    words = r"E-OPT-002(.|\n)*`lr = schedule_value\(lr, ctx\)`"
+    with pytest.raises(OptimizerError, match=words):
+        rule(lr=lambda ctx: 0.5).bind([nn.Parameter(torch.ones(1))], compile=False)
+
+
 # -- options of a run ----------------------------------------------------------------------------
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import sys
 import warnings
 from pathlib import Path
@@ -46,7 +47,13 @@ def _is_user(frame: FrameType) -> bool:
     path = frame.f_code.co_filename
     if path.startswith(_EXAMPLES):
         return True
-    return not path.startswith(_HERE) and "/torch/" not in path.replace("\\", "/")
+    return not path.startswith((_HERE, _torch()))
+
+
+def _torch() -> str:
+    """Return where torch is, if anything has imported it; we do not."""
+    torch = sys.modules.get("torch")
+    return str(Path(torch.__file__).parent) + os.sep if torch and torch.__file__ else "\0"
 
 
 def span_of(frame: FrameType) -> Span:

@@ -251,7 +251,12 @@ class OptState(torch.optim.Optimizer, Generic[M]):
     def __repr__(self) -> str:
         count = sum(len(g["params"]) for g in self.param_groups)
         bound = f" of {self._model_name}" if self._model_name else ""
-        return f"<{self._configured} for {count} parameters{bound}>"
+        definition = self._configured.definition
+        rules = dict.fromkeys(
+            str(Configured(definition, {n: g.get(n) for n in definition.hyperparameters}))
+            for g in self.param_groups
+        )
+        return f"<{', '.join(rules)} for {count} parameters{bound}>"
 
 
 def _is_scheduled(definition: Optimizer[...], name: str, value: Any) -> bool:

@@ -102,7 +102,8 @@ def _traced(
     tracer = Tracer(subject, inputs, keys)
     param = tracer.placeholder("param", subject.shape, subject.stride, subject.dtype)
     grad = tracer.placeholder("grad", subject.shape, subject.stride, subject.dtype)
-    given = {n: tracer.hyperparameter(n, v) for n, v in hyperparameters.items()}
+    known = definition.hyperparameters
+    given = {n: tracer.hyperparameter(n, v, known[n].scheduled) for n, v in hyperparameters.items()}
     try:
         with tracer.running():
             update = definition.rule(param, grad, tracer.context(), **given)

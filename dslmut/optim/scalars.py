@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NoReturn, Protocol
 
+from dslmut.diagnostics.codes.optimizers import BadHyperparameter
+from dslmut.diagnostics.raising import user_span
 from dslmut.optim.expressions import Expression, Number, apply
 
 
@@ -71,6 +73,35 @@ class Scalar:
     ) -> Any:
         found = next(a for a in _flat([args, kwargs or {}]) if isinstance(a, Scalar))
         return found.owner.torch_call(function, args, kwargs or {})
+
+
+class Unread:
+    """A schedule that a body has not read yet: it can only be called, or read by ``schedule_value``.
+
+    Args:
+        name: Of the hyperparameter.
+        function: The schedule.
+    """
+
+    def __init__(self, name: str, function: Callable[[Any], Any]) -> None:
+        self._name, self.function = name, function
+
+    def __call__(self, ctx: Any) -> Any:
+        """Call the schedule, as ``schedule_value`` does."""
+        return self.function(ctx)
+
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise BadHyperparameter.raised(
+            user_span(),
+            f"`{self._name}` is a schedule here, and the body takes it for a number",
+            fix=f"read its number first: `{self._name} = schedule_value({self._name}, ctx)`",
+        )
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        next(a for a in _flat([args, kwargs or {}]) if isinstance(a, Unread))._refuse()
 
 
 def operation(op: str, *operands: Any) -> Scalar:
@@ -140,5 +171,13 @@ def _define_operators() -> None:
     for name, how in asked.items():
         setattr(Scalar, f"__{name}__", _number(how))
 
+    for name in _NUMERIC:
+        setattr(Unread, f"__{name}__", Unread._refuse)
+
+
+_NUMERIC = (
+    "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow neg pos abs "
+    "lt le gt ge bool float int round array"
+).split()
 
 _define_operators()

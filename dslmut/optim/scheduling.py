@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dslmut.optim.context import Ctx, Hyper
+from dslmut.optim.scalars import Unread
 from dslmut.optim.trace import active
 
 
@@ -21,5 +22,7 @@ def schedule_value(value: Hyper, ctx: Ctx) -> float:
     """
     if not callable(value):
         return value
+    if isinstance(value, Unread):
+        value = value.function
     tracer = active()
     return value(ctx) if tracer is None else tracer.schedule(value, ctx)  # pyright: ignore[reportReturnType]

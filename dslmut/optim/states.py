@@ -161,7 +161,7 @@ def results(tracer: Tracer, update: Any, rule: Any) -> tuple[Any, list[Any]]:
             raise _wrong(
                 update,
                 f"the state `{state}` is not returned",
-                f"write `optimizer_update(..., {state}={state})` with its new value"
+                f"write `optimizer_update(..., {state}=...)` with its new value"
                 if state.isidentifier()
                 else "return it as a pair: `optimizer_update(new, (declared, new_value))`",
             )

@@ -20,7 +20,7 @@ from dslmut.diagnostics.raising import user_span
 from dslmut.optim import mixing, zeros
 from dslmut.optim.context import CONSTANTS, WHOLE, Ctx
 from dslmut.optim.expressions import Expression, Number, called
-from dslmut.optim.scalars import NeedsNumber, Scalar
+from dslmut.optim.scalars import NeedsNumber, Scalar, Unread
 from dslmut.optim.watching import Recorder, Watcher
 
 aten = torch.ops.aten
@@ -148,13 +148,14 @@ class Tracer:
             return known != 0
         return known.to(torch.int64) if whole and scalar.expression.kind is int else known
 
-    def hyperparameter(self, name: str, value: Any) -> Any:
+    def hyperparameter(self, name: str, value: Any, scheduled: bool) -> Any:
         """Return what the body gets for a hyperparameter: floats are inputs, others constants."""
         if isinstance(value, float):
             return self._input(name, self.inputs[name], float)
         if isinstance(value, tuple):
-            return tuple(self.hyperparameter(f"{name}.{i}", v) for i, v in enumerate(value))
-        return value
+            parts = enumerate(value)
+            return tuple(self.hyperparameter(f"{name}.{i}", v, scheduled) for i, v in parts)
+        return Unread(name, value) if scheduled and callable(value) else value
 
     def context(self) -> Ctx:
         """Return the ``ctx`` of this trace."""

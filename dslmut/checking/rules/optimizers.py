@@ -107,7 +107,7 @@ def _check_results(
                 yield BadResult.at(
                     source.span(call),
                     f"the state `{name}` is not returned",
-                    fix=f"write `optimizer_update(..., {name}={name})` with its new value",
+                    fix=f"write `optimizer_update(..., {name}=...)` with its new value",
                     labels=[Label(source.span(declaration), "declared here")],
                 )
     for returned in (n for n in own_nodes(node) if isinstance(n, ast.Return)):
