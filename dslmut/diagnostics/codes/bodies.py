@@ -105,7 +105,8 @@ class NumberFromTensor(Code):
 
     `.item()`, `float(t)`, `t.tolist()` and `print(t)` of a tensor, or `float(lr)` and
     `math.sqrt(lr)` of a hyperparameter, need a number that does not exist while the body is
-    traced. Tensors and hyperparameters can be computed with as they are.
+    traced; and so do shapes that depend on values (`p[p > 0]`), and what only the real parameter
+    has (`p.grad`, `p.requires_grad`). Tensors and hyperparameters can be computed with as they are.
 
     ## Example
 

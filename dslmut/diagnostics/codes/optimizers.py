@@ -47,6 +47,10 @@ class NotADefinition(Code):
 class BadHyperparameter(Code):
     """A hyperparameter is unknown, missing, or of a kind that it cannot have
 
+    Numbers of any kind are taken for floats, unless the rule declares an `int`; a schedule needs
+    the annotation `Hyper`, and `schedule_value` in the body. The same holds for what is written
+    into `opt.param_groups` later, or loaded.
+
     ## Example
 
     ```python
@@ -186,7 +190,9 @@ class BadBinding(Code):
     """The optimizer cannot be bound to this
 
     An optimizer is bound to a model, to its parameters or named parameters, or to groups of them
-    as in `torch.optim`. Each parameter is a leaf, and in one group only.
+    as in `torch.optim`. Each parameter is a dense leaf of real numbers, stands in one group only,
+    and has a name of its own if it has one, since states are saved by name. A step refuses sparse
+    gradients under this code too.
 
     ## Example
 
@@ -221,7 +227,8 @@ class BadContext(Code):
 
     `ctx` has `step`, `updates`, `name`, `index` and `group`; with a `Curriculum` also
     `total_steps`, `progress`, `stage`, `stage_step` and `stage_progress`; and what
-    `bind(model, ctx={...})` declares.
+    `bind(model, ctx={...})` declares. The other options of a run that do not fit (`curriculum`,
+    `diagnostics_every`, `compile`) are reported under this code too.
 
     ## Example
 
@@ -254,8 +261,9 @@ class BadContext(Code):
 class ForeignCheckpoint(Code):
     """The saved state does not fit the optimizer that loads it
 
-    States are loaded by name: an unknown parameter or state, and one of another shape, is an
-    error that names it, before anything is loaded.
+    States are loaded by name: an unknown parameter, state or hyperparameter, a state of another
+    shape, and a file of another rule or library is an error that names it, before anything is
+    loaded. What a file lacks keeps its present value, with a warning.
 
     ## Example
 
