@@ -53,7 +53,7 @@ def _bound_method(o: object, name: str) -> Any:
 
 
 def _misuse(token: Token, how: str) -> NoReturn:
-    from dslmut.diagnostics.raising import spurious_token
+    from dslmut.diagnostics.marking import spurious_token
 
     raise spurious_token(type(token._o).__name__, how)
 

@@ -271,6 +271,54 @@ def test_missing_marker_of_a_keyword_argument() -> None:
         scale(factor=2.0, m=m)
 
 
+@fn
+def exchange(
+    a: Mut[nn.Linear], b: Mut[nn.Linear] | None, *, factor: float, c: Mut[nn.Linear]
+) -> None:
+    a.weight = a.weight * factor
+
+
+def test_all_missing_markers_of_a_call_are_reported_at_once() -> None:
+    m, n = net(), net()
+    with pytest.raises(CheckError) as caught:
+        exchange(m, n, factor=2.0, c=m)
+    assert [d.message.split("`")[3] for d in caught.value.diagnostics] == ["a", "b", "c"]
+    columns = [d.span.start.column for d in caught.value.diagnostics if d.span]
+    assert len(set(columns)) == 3
+    corrected = "write `exchange(mut(m), mut(n), factor=2.0, c=mut(m))`"
+    assert [d.fix.text for d in caught.value.diagnostics if d.fix] == [corrected] * 3
+    with pytest.raises(CheckError) as caught:
+        exchange(mut(m), None, factor=2.0, c=m)
+    (d,) = caught.value.diagnostics
+    assert d.fix is not None
+    assert d.fix.text == "write `exchange(mut(m), None, factor=2.0, c=mut(m))`"
+
+
+def test_missing_markers_beside_an_expression_and_in_a_long_call() -> None:
+    m, pair = net(), [net(), net()]
+    with pytest.raises(CheckError) as caught:
+        exchange(pair[0], m, factor=2.0, c=mut(m))
+    first, second = (d.fix.text for d in caught.value.diagnostics if d.fix)
+    assert first == (
+        "bind it to a name first: `part = pair[0]`, "
+        "then write `exchange(mut(part), mut(m), factor=2.0, c=mut(m))`"
+    )
+    assert second == "write `exchange(pair[0], mut(m), factor=2.0, c=mut(m))`"
+    with pytest.raises(CheckError) as caught:
+        exchange(
+            mut(m),
+            None,
+            factor=2.0,
+            c=m,
+        )  # fmt: skip
+    (d,) = caught.value.diagnostics
+    assert d.fix is not None
+    assert d.span is not None
+    assert d.fix.text == "write `mut(m)`"
+    line = inspect.getsource(sys.modules[__name__]).splitlines()[d.span.start.line - 1]
+    assert line[d.span.start.column : d.span.end.column] == "m"
+
+
 def test_spurious_marker_from_plain_code() -> None:
     m, x = net(), torch.ones(1, 3)
     with pytest.raises(

@@ -139,8 +139,24 @@ def test_batch_norm_through_a_marked_model() -> None:
     assert m[1].num_batches_tracked == 1
     (m(X) ** 2).mean().backward()
     torch.testing.assert_close(g["0.weight"], m[0].weight.grad)
-    with pytest.raises(CheckError, match="E1103"):
-        value_and_grad(bn_loss, m, X)
+    for function in (value_and_grad, grad):
+        with pytest.raises(CheckError, match="write `function\\(bn_loss, mut\\(m\\), X\\)`"):
+            function(bn_loss, m, X)
+
+
+def test_markers_of_further_arguments_are_told_apart() -> None:
+    @fn
+    def distance(m: nn.Linear, other: Mut[nn.Linear], x: Tensor) -> Tensor:
+        return (m(x) - other(x)).square().mean()
+
+    m, n = nn.Linear(3, 2), nn.Linear(3, 2)
+    value_and_grad(distance, m, mut(n), X)
+    with pytest.raises(CheckError, match="write `value_and_grad\\(distance, m, mut\\(n\\), X\\)`"):
+        value_and_grad(distance, m, n, X)
+    with pytest.raises(
+        CheckError, match="write `value_and_grad\\(distance, m, mut\\(n\\), x=X\\)`"
+    ):
+        value_and_grad(distance, mut(m), mut(n), x=X)
 
 
 def test_a_marker_goes_through_to_plain_functions_as_the_object() -> None:

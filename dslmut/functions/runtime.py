@@ -14,7 +14,8 @@ from torch import Tensor, nn
 
 from dslmut.checking.knowledge import TENSOR_ATTRIBUTES
 from dslmut.diagnostics.codes.fields import NotAField
-from dslmut.diagnostics.raising import missing_marker, spurious_argument, user_span
+from dslmut.diagnostics.marking import Unmarked, missing_markers, spurious_argument
+from dslmut.diagnostics.raising import user_span
 from dslmut.functions.fields import check_field, fitting_item, write_field, write_item
 from dslmut.functions.spec import Spec, spec_of
 from dslmut.functions.values import enter, leave
@@ -51,16 +52,29 @@ slice = slice
 
 def missing(spec: Spec, name: str, value: Any) -> Any:
     """Refuse an unmarked argument for a ``Mut`` parameter (E1103), where a marker is due."""
-    if (value is None and name in spec.optional) or name in spec.unmarked:
+    if not _lacks_marker(spec, name, value):
         return value
     if torch.compiler.is_compiling():
         raise TypeError(
             f"E1103 `{spec.entity.name}` may change `{name}`, which was passed without `mut`"
         )
+    called = sys._getframe(1)  # those after this one are still as they were passed
+    names = _parameters(spec)
+    later = names[names.index(name) + 1 :] if name in names else []
+    lacking = [n for n in later if n in spec.mut and n in called.f_locals]
+    lacking = [n for n in lacking if _lacks_marker(spec, n, called.f_locals[n])]
+    unmarked = [_unmarked(spec, n) for n in (name, *lacking)]
+    raise missing_markers(spec.entity.name, unmarked, called.f_back)
+
+
+def _lacks_marker(spec: Spec, name: str, value: Any) -> bool:
+    is_due = name not in spec.unmarked and not (value is None and name in spec.optional)
+    return is_due and type(value) is not Token
+
+
+def _unmarked(spec: Spec, name: str) -> Unmarked:
     receiver = spec.marks_receiver and _parameters(spec)[0] == name
-    frame = sys._getframe(1).f_back
-    position = _position(spec, name)
-    raise missing_marker(spec.entity.name, name, position, frame, spec.places.get(name), receiver)
+    return Unmarked(name, _position(spec, name), spec.places.get(name), receiver)
 
 
 def spurious(spec: Spec, **arguments: object) -> NoReturn:
