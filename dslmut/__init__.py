@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from dslmut.functions.decorate import extern as extern
     from dslmut.functions.decorate import fn as fn
     from dslmut.functions.fields import set_field as set_field
-    from dslmut.functions.gradients import Gradient as Gradient
     from dslmut.functions.gradients import grad as grad
     from dslmut.functions.gradients import value_and_grad as value_and_grad
     from dslmut.functions.models import Model as Model
     from dslmut.functions.models import buffer as buffer
     from dslmut.functions.models import param as param
     from dslmut.functions.modes import eval_mode as eval_mode
+    from dslmut.functions.records import Gradient as Gradient
     from dslmut.optim.binding import OptState as OptState
     from dslmut.optim.context import Ctx as Ctx
     from dslmut.optim.context import Curriculum as Curriculum
@@ -48,9 +48,10 @@ _HOMES = {
     "dslmut.diagnostics.exceptions": "CheckError DslmutError FieldError MutationError OptimizerError",
     "dslmut.functions.decorate": "extern fn",
     "dslmut.functions.fields": "set_field",
-    "dslmut.functions.gradients": "Gradient grad value_and_grad",
+    "dslmut.functions.gradients": "grad value_and_grad",
     "dslmut.functions.models": "Model buffer param",
     "dslmut.functions.modes": "eval_mode",
+    "dslmut.functions.records": "Gradient",
     "dslmut.optim.binding": "OptState",
     "dslmut.optim.context": "Ctx Curriculum Hyper Stage",
     "dslmut.optim.define": "Configured optimizer",

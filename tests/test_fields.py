@@ -413,7 +413,7 @@ BAD = [
     ("w", torch.ones(2, 3).to_sparse(), "E0502", "layout"),
     ("w", [[1.0]], "E0502", "the value is a `list`"),
     ("w", torch.ones(2, 3).numpy(), "E0502", "torch.as_tensor"),
-    ("w", None, "E0502", "the value is a `NoneType`"),
+    ("w", None, "E0502", "the value is `None`"),
     ("b", 1j, "E0502", "is a `complex`"),
     ("b", "1", "E0502", "is a `str`"),
     ("count", torch.ones(2), "E0502", "holds int64, the value float32"),

@@ -113,6 +113,23 @@ def test_tied_parameters_are_in_it_once() -> None:
     torch.testing.assert_close(g["0.weight"], m[0].weight.grad)
 
 
+def test_a_tied_parameter_is_found_under_each_of_its_names() -> None:
+    m = Deep()
+    m.first, m.again = m.values, m.layers
+    m.layers[1].weight = m.layers[0].weight
+    _, g = value_and_grad(loss_of, m, X)
+    assert "first" not in list(g)
+    assert "first" in g
+    assert g.first is g.values
+    assert g.again[1].weight is g.layers[0].weight
+    assert g["layers.1.weight"] is g["layers.0.weight"]
+    assert list(g.layers[1]) == ["weight", "bias"]
+    assert list(g.layers) == ["0.weight", "0.bias", "1.bias"]
+    assert g.layers["1.weight"] is g.layers[0].weight
+    assert len(g.layers) == 3
+    torch.testing.assert_close(g.again.norm(), g.layers.norm())
+
+
 def test_under_no_grad_and_inference_mode() -> None:
     m = Deep()
     _, expected = value_and_grad(loss_of, m, X)
@@ -197,7 +214,25 @@ def test_names_follow_a_model_that_changes() -> None:
             nn.Linear(3, 2),
             "shape \\[5, 2\\](.|\n)*`.mean\\(\\)` or `.sum\\(\\)`",
         ),
-        (lambda m, x: 3.0, nn.Linear(3, 2), "the loss is a `float`"),
+        (
+            lambda m, x: 3.0,
+            nn.Linear(3, 2),
+            "the loss is a `float`(.|\n)*without `.item\\(\\)`",
+        ),
+        (
+            lambda m, x: (m(x).sum(), m(x)),
+            nn.Linear(3, 2),
+            'the loss is a `tuple`(.|\n)*`metric\\("name", value\\)`',
+        ),
+        (lambda m, x: {"loss": m(x).sum()}, nn.Linear(3, 2), "a `dict`(.|\n)*`metric"),
+        (lambda m, x: None, nn.Linear(3, 2), "the loss is `None`"),
+        (
+            torch.ones(()),
+            nn.Linear(3, 2),
+            "the first argument is the loss function, and this is a `Tensor`"
+            "(.|\n)*write the function itself, not its result",
+        ),
+        (0.5, nn.Linear(3, 2), "and this is a `float`"),
         (lambda m, x: m(x).argmax(), nn.Linear(3, 2), "the loss holds torch.int64"),
         (lambda m, x: x.sum(), nn.Linear(3, 2), "does not depend on any parameter"),
         (lambda m, x: m(x).sum().detach(), nn.Linear(3, 2), "`.detach\\(\\)`"),
@@ -236,3 +271,90 @@ def test_dtypes_and_autocast() -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):
         _, g = value_and_grad(lambda m, x: F.mse_loss(m(x).float(), torch.ones(5, 2)), m, X)
     assert g.weight.dtype is torch.float32
+
+
+class Cubes(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.tensor([1.0, -2.0, 3.0]))
+
+
+def cubes(m: Cubes) -> Tensor:
+    return (m.w**3).sum()
+
+
+def test_a_gradient_inside_of_a_loss_is_differentiated_too() -> None:
+    m = Cubes()
+    w = m.w.detach()
+
+    def penalised(m: Cubes) -> Tensor:
+        loss, g = value_and_grad(cubes, m)
+        return loss + 0.5 * g.norm() ** 2
+
+    loss, g = value_and_grad(penalised, m)
+    torch.testing.assert_close(loss, (w**3).sum() + 0.5 * (9 * w**4).sum())
+    torch.testing.assert_close(g.w, 3 * w**2 + 18 * w**3)
+    assert not loss.requires_grad
+    assert not g.w.requires_grad
+    with torch.no_grad():
+        torch.testing.assert_close(grad(penalised, m).w, g.w)
+
+    def third(m: Cubes) -> Tensor:
+        return grad(lambda m: grad(cubes, m).w.sum(), m).w.sum()
+
+    torch.testing.assert_close(grad(third, m).w, torch.full((3,), 6.0))
+
+
+def test_a_constant_gradient_and_later_calls() -> None:
+    m = Cubes()
+    w = m.w.detach()
+
+    def constant(m: Cubes) -> Tensor:
+        with torch.no_grad():
+            g = grad(cubes, m)
+        assert not g.w.requires_grad
+        return (m.w * g.w).sum()
+
+    torch.testing.assert_close(grad(constant, m).w, 3 * w**2)
+    with pytest.raises(ZeroDivisionError):
+        value_and_grad(lambda m: 1 / 0, m)
+    assert not grad(cubes, m).w.requires_grad
+
+
+@pytest.mark.parametrize("compile", [False, True])
+def test_an_inner_step_updates_by_a_gradient_with_history(compile: bool) -> None:
+    from dslmut import update
+    from dslmut.optim import sgd
+
+    inner, outer = Cubes(), Cubes()
+    opt = sgd(lr=0.1).bind(inner, compile=compile)
+
+    def loss(m: Cubes) -> Tensor:
+        update(mut(inner), mut(opt), grad(cubes, inner))
+        return (m.w * inner.w.detach()).sum()
+
+    w = inner.w.detach().clone()
+    g = grad(loss, outer)
+    torch.testing.assert_close(inner.w.detach(), w - 0.3 * w**2)
+    torch.testing.assert_close(g.w, inner.w.detach())
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("Linear", "a `Linear`"),
+        ("Embedding", "an `Embedding`"),
+        ("int", "an `int`"),
+        ("UNet", "a `UNet`"),
+        ("Unit", "a `Unit`"),
+        ("MLP", "an `MLP`"),
+        ("Mlp", "a `Mlp`"),
+        ("GRU", "a `GRU`"),
+        ("_Inner", "an `_Inner`"),
+        ("NoneType", "`None`"),
+    ],
+)
+def test_articles(name: str, said: str) -> None:
+    from dslmut.diagnostics.wording import an
+
+    assert an(name) == said

@@ -20,6 +20,7 @@ EXAMPLE = ROOT / "dslmut" / "examples" / "digits.py"
 
 COMMANDS = {
     "pyright": ["-m", "pyright", "--pythonpath", PYTHON],
+    "basedpyright": ["-m", "basedpyright", "--pythonpath", PYTHON, "--level", "error"],
     "mypy": ["-m", "mypy", "--strict", "--no-error-summary", "--cache-dir", os.devnull],
     "ty": ["-m", "ty", "check", "--python", PYTHON, "--output-format", "concise"],
     "pyrefly": ["-m", "pyrefly", "check", "--python-interpreter-path", PYTHON, "--search-path", str(ROOT), "--output-format", "min-text"],

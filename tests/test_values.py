@@ -50,7 +50,7 @@ def test_fitting_calls_pass() -> None:
             dict(x=torch.ones(2, 4)),
             '`x` has shape \\[2, 4\\], declared "b D": `D` is 4 here and 3 in field `w`|in `D`',
         ),
-        (dict(x=torch.ones(3)), "`x` has 1 dimensions, shape \\[3\\], declared 2"),
+        (dict(x=torch.ones(3)), "`x` has 1 dimension, shape \\[3\\], declared 2"),
         (dict(x=torch.ones(2, 3, dtype=torch.int64)), "`x` holds int64"),
         (dict(x=[[1.0]]), "`x` is a `list`, declared a tensor of shape"),
         (dict(y=torch.tensor([0, 1, 2])), "`y` has shape \\[3\\](.|\n)*`b` is 3 here and 2 in `x`"),
@@ -90,7 +90,7 @@ def test_results_are_checked() -> None:
     ) as e:
         bad(torch.ones(2, 3))
     assert "return x.sum(0)" in str(e.value)
-    with pytest.raises(CheckError, match="the result is a `NoneType`"):
+    with pytest.raises(CheckError, match="the result is `None`"):
         nothing(torch.ones(1))
 
 
@@ -154,7 +154,7 @@ def test_states_and_plain_numbers() -> None:
     with pytest.raises(CheckError, match="`n` is a `float`"):
         f(mut(m), mut(opt), 3.5, 0.5)
     torch_opt = torch.optim.SGD(m.parameters(), lr=0.1)
-    with pytest.raises(CheckError, match="`opt` is a `SGD`"):
+    with pytest.raises(CheckError, match="`opt` is an `SGD`"):
         f(mut(m), mut(torch_opt), 3, 0.5)
 
 
@@ -210,3 +210,65 @@ def test_fake_and_mapped_tensors_have_no_values_to_check() -> None:
     out = torch.vmap(f)(torch.zeros(2, 3, dtype=torch.int64))
     assert out.shape == (2, 3)
     assert f(torch.zeros(2, dtype=torch.int64, device="meta")).is_meta
+
+
+def test_the_reason_fits_what_is_wrong() -> None:
+    @fn
+    def f(x: Float[Tensor, "n"], count: int) -> None: ...
+
+    with pytest.raises(CheckError, match="why: a shape that broadcasts by accident"):
+        f(torch.ones(2, 3), 1)
+    with pytest.raises(CheckError, match="why: a dtype that is cast by accident"):
+        f(torch.ones(2, dtype=torch.int64), 1)
+    for arguments in ((torch.ones(2), 1.5), (2, 3)):
+        with pytest.raises(CheckError, match="why: a value of another kind would fail"):
+            f(*arguments)
+
+
+REDEFINED = """
+import torch
+from torch import Tensor, nn
+
+from dslmut import Mut, fn, mut
+
+
+def old():
+    return Net()
+
+
+class Net(nn.Module):
+    pass
+
+
+class Larger(Net):
+    pass
+
+
+first, larger = old(), Larger()
+
+
+class Net(nn.Module):
+    pass
+
+
+@fn
+def use(m: Net) -> None: ...
+
+
+@fn
+def change(m: Mut[Net]) -> None: ...
+"""
+
+
+def test_an_instance_of_an_older_definition_of_its_class(load) -> None:
+    module = load(REDEFINED)
+    module.use(module.Net())
+    older = "older definition of `Net`(.|\n)*fix: make `m` anew"
+    for m in (module.first, module.larger):
+        with pytest.raises(CheckError, match=older):
+            module.use(m)
+        with pytest.raises(CheckError, match=older):
+            module.change(mut(m))
+    with pytest.raises(CheckError) as caught:
+        module.use(nn.Linear(2, 2))
+    assert "older definition" not in str(caught.value)

@@ -12,6 +12,7 @@ from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.model import Diagnostic, Label, Position, Span
 from dslmut.diagnostics.raising import characters, is_user, user_span
 from dslmut.diagnostics.render import read_lines
+from dslmut.diagnostics.wording import an
 
 PASSING = frozenset({"value_and_grad", "checkpoint"})
 """Functions that call their first argument with the others."""
@@ -38,7 +39,7 @@ def spurious_token(kind: str, how: str) -> DslmutError:
     """E1101: a token reached code that no marker was meant for, and ``how`` it was used there."""
     return MeaninglessMut.raised(
         user_span(),
-        f"a `{kind}` was passed as `mut(...)` to code that takes no marker: {how}",
+        f"{an(kind)} was passed as `mut(...)` to code that takes no marker: {how}",
         fix="pass the object itself to a function that is not `@fn`",
         why="a plain function may change anything, so that there is nothing to mark",
     )

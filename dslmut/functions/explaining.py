@@ -12,6 +12,7 @@ from dslmut.diagnostics.codes.values import ValueDoesNotFit
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.model import Label, Span
 from dslmut.diagnostics.raising import user_span
+from dslmut.diagnostics.wording import an
 from dslmut.functions.declarations import bind
 from dslmut.functions.slots import Slot
 from dslmut.functions.spec import Spec
@@ -31,14 +32,15 @@ def explained(spec: Spec, problem: Problem, frame: Any) -> DslmutError:
     """Return E0601 for a value, with the argument, the dimension and both sizes."""
     slot = problem.slot
     what = "the result" if slot.name == "return" else f"`{slot.name}`"
-    message = f"{what} {_reason(problem)}"
+    reason, why = _reason(problem)
     return ValueDoesNotFit.error(
         [
             ValueDoesNotFit.at(
                 user_span(frame),
-                message,
+                f"{what} {reason}",
                 labels=declared_at(spec, slot),
                 fix=_advice(problem, what),
+                why=why,
             )
         ]
     )
@@ -50,26 +52,47 @@ def declared_at(spec: Spec, slot: Slot) -> list[Label]:
     return [Label(place, "declared here")] if place is not None else []
 
 
-def _reason(problem: Problem) -> str:
+_SHAPE = ValueDoesNotFit.why
+_DTYPE = "a dtype that is cast by accident costs precision or time without an error"
+_KIND = "a value of another kind would fail later, and far from here"
+
+
+def _reason(problem: Problem) -> tuple[str, str]:
+    """Return what does not fit, and why that matters."""
     slot, value = problem.slot, problem.value
     if not slot.shaped:
-        return f"is a `{type(value).__name__}`, declared `{_hint_name(slot.hint)}`"
+        name, kind = _hint_name(slot.hint), an(type(value).__name__)
+        if _is_outdated(problem):
+            kind += f" made by an older definition of `{name}`"
+        return f"is {kind}, declared `{name}`", _KIND
+    text = slot.hint.dim_str
     if not isinstance(value, slot.hint.array_type):
-        return f'is a `{type(value).__name__}`, declared a tensor of shape "{slot.hint.dim_str}"'
-    wanted = tuple(slot.hint.dim_str.split())
+        return f'is {an(type(value).__name__)}, declared a tensor of shape "{text}"', _KIND
+    wanted = tuple(text.split())
     shape = f"[{', '.join(map(str, value.shape))}]"
     for dimension, size in bind(wanted, tuple(value.shape)).items():
         bound = problem.sizes.get(dimension)
         if bound is not None and bound != size:
             where = problem.binders.get(dimension, "the call")
-            return f'has shape {shape}, declared "{slot.hint.dim_str}": `{dimension}` is {size} here and {bound} in {where}'
+            differs = f"`{dimension}` is {size} here and {bound} in {where}"
+            return f'has shape {shape}, declared "{text}": {differs}', _SHAPE
     if not any(d.startswith("*") or "..." in d for d in wanted) and len(wanted) != value.ndim:
-        return f'has {value.ndim} dimensions, shape {shape}, declared {len(wanted)}: "{slot.hint.dim_str}"'
-    dtypes = slot.hint.dtypes
-    name = str(value.dtype).removeprefix("torch.")
+        count = f"{value.ndim} dimension{'s' * (value.ndim != 1)}"
+        return f'has {count}, shape {shape}, declared {len(wanted)}: "{text}"', _SHAPE
+    dtypes, name = slot.hint.dtypes, str(value.dtype).removeprefix("torch.")
+    declared = _hint_name(slot.hint)
     if isinstance(dtypes, list | tuple) and name not in dtypes:
-        return f"holds {name}, declared `{_hint_name(slot.hint)}`"
-    return f"has shape {shape} and holds {name}, declared `{_hint_name(slot.hint)}`"
+        return f"holds {name}, declared `{declared}`", _DTYPE
+    return f"has shape {shape} and holds {name}, declared `{declared}`", _SHAPE
+
+
+def _is_outdated(problem: Problem) -> bool:
+    """Say whether a class was defined again, in a notebook for instance, after the value was made."""
+    hint = problem.slot.hint
+    return isinstance(hint, type) and any(
+        (c.__module__, c.__qualname__) == (hint.__module__, hint.__qualname__)
+        for c in type(problem.value).__mro__
+    )
 
 
 def _hint_name(hint: Any) -> str:
@@ -77,6 +100,9 @@ def _hint_name(hint: Any) -> str:
 
 
 def _advice(problem: Problem, what: str) -> str:
+    if _is_outdated(problem):
+        name = _hint_name(problem.slot.hint)
+        return f"make {what} anew, with the `{name}` that is defined now"
     if problem.slot.shaped and isinstance(problem.value, Tensor):
         return f"pass {what} in the declared shape and dtype, or declare what it really is"
     return f"pass {what} as declared, or declare what it really is"

@@ -13,6 +13,7 @@ from dslmut.diagnostics.codes.fields import (
     NoSuchField,
     NotAField,
 )
+from dslmut.diagnostics.wording import an
 from dslmut.functions.computed import inverse, parametrized, recomputed
 from dslmut.functions.declarations import declarations
 from dslmut.functions.fitting import Number, dtype_of, exact, fault, fitting, other_item, other_kind
@@ -151,7 +152,7 @@ def _check_plain(model: nn.Module, name: str, value: Any) -> None:
         if given is not wanted and not (wanted is float and given is int):
             raise fault(
                 KindDiffers,
-                f"`{name}` is declared `{wanted.__name__}`, the value {value!r} is a `{given.__name__}`",
+                f"`{name}` is declared `{wanted.__name__}`, the value {value!r} is {an(given.__name__)}",
                 fix=f"write `{wanted.__name__}(value)`",
             )
 
@@ -197,7 +198,7 @@ def fitting_item(field: Tensor, index: Any, value: Any) -> Any:
             return value
         raise fault(
             KindDiffers,
-            f"the field holds {dtype_of(field)}, the value is a `{type(value).__name__}`",
+            f"the field holds {dtype_of(field)}, the value is {an(type(value).__name__)}",
             fix="write the conversion, as in `int(value)` or `torch.as_tensor(value)`",
         )
     part = field.detach()[index]

@@ -16,6 +16,7 @@ from dslmut.diagnostics.codes.fields import (
     RankDiffers,
 )
 from dslmut.diagnostics.raising import user_span
+from dslmut.diagnostics.wording import an
 from dslmut.functions.declarations import declarations, sizes_of
 
 Number = int | float | complex
@@ -52,7 +53,7 @@ def _number(model: nn.Module, name: str, field: Tensor, value: Any) -> Tensor:
         )
         raise fault(
             KindDiffers,
-            f"`{name}` is a tensor, the value is a `{type(value).__name__}`",
+            f"`{name}` is a tensor, the value is {an(type(value).__name__)}",
             fix=advice,
         )
     if field.ndim:
@@ -64,7 +65,7 @@ def _number(model: nn.Module, name: str, field: Tensor, value: Any) -> Tensor:
     if not exact(field.dtype, value):
         raise fault(
             KindDiffers,
-            f"`{name}` holds {dtype_of(field)}, the value {value!r} is a `{type(value).__name__}`",
+            f"`{name}` holds {dtype_of(field)}, the value {value!r} is {an(type(value).__name__)}",
             fix="write the conversion, as in `int(value)` or `round(value)`",
         )
     return torch.tensor(value, dtype=field.dtype, device=field.device)

@@ -1,10 +1,11 @@
-"""``value_and_grad``, ``grad``, and the record that they give."""
+"""``value_and_grad`` and ``grad``."""
 
 from __future__ import annotations
 
+import threading
 import weakref
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, TypeAlias, TypeVar
+from collections.abc import Callable
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +15,8 @@ from dslmut.checking.wellknown import well_known
 from dslmut.diagnostics.codes.values import NotDifferentiable
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
+from dslmut.diagnostics.wording import an
+from dslmut.functions.records import Gradient, Grads, Layout
 from dslmut.functions.runtime import callee
 from dslmut.functions.spec import Spec
 from dslmut.tokens import Token
@@ -21,143 +24,6 @@ from dslmut.tokens import Token
 M = TypeVar("M", bound=nn.Module)
 P = ParamSpec("P")
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-class Layout:
-    """The names of a record's gradients, and where each is.
-
-    Args:
-        names: Full names, in order.
-        prefix: What the names of a part begin with.
-    """
-
-    def __init__(self, names: tuple[str, ...], prefix: str = "") -> None:
-        self.names, self.prefix = names, prefix
-        self.own = tuple(n.removeprefix(prefix) for n in names)
-        self.positions = {name: i for i, name in enumerate(self.own)}
-        # Fields that have the name of one of the record's methods.
-        self.clashes = frozenset(n.partition(".")[0] for n in self.own) & _METHODS
-
-    def within(self, part: str) -> tuple[int, ...]:
-        """Return the positions of the names that lie in a part."""
-        return tuple(i for i, n in enumerate(self.own) if n.startswith(f"{part}."))
-
-
-class Gradient(Generic[M]):
-    """The gradient of a loss by the parameters of a model, shaped like the model.
-
-    ``g.w1`` and ``g.encoder.weight`` are the gradients of the fields of that name, ``g.layers[0]``
-    is the record of a part. As a mapping it goes from full names to tensors, in the order of
-    ``named_parameters()``; a tied parameter is in it once, under its first name.
-
-    A parameter that the loss does not depend on has a gradient of zeros.
-
-    Args:
-        layout: The names of the trainable parameters.
-        parameters: The parameters themselves.
-        gradients: For each a tensor like it, or None where the loss does not depend on it.
-    """
-
-    def __init__(
-        self,
-        layout: Layout,
-        parameters: tuple[nn.Parameter, ...],
-        gradients: tuple[Tensor | None, ...],
-    ) -> None:
-        self._layout, self._parameters, self._gradients = layout, parameters, gradients
-        for name in layout.clashes:
-            # A field of the model goes before a method: the instance's own attribute wins.
-            self.__dict__[name] = self._part(name)
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any: ...
-        def __getitem__(self, name: str | int) -> Any: ...
-
-    else:
-
-        def __getattr__(self, name):
-            if name.startswith("__"):
-                raise AttributeError(name)
-            return self._part(name)
-
-        def __getitem__(self, name):
-            return self._part(str(name))
-
-    def _part(self, name: str) -> Any:
-        layout = self._layout
-        position = layout.positions.get(name)
-        if position is not None:
-            return self._at(position)
-        chosen = layout.within(name)
-        if not chosen:
-            known = ", ".join(layout.own)
-            raise AttributeError(f"this gradient has no {layout.prefix + name!r}; it has {known}")
-        return Gradient(
-            Layout(tuple(layout.names[i] for i in chosen), f"{layout.prefix}{name}."),
-            tuple(self._parameters[i] for i in chosen),
-            tuple(self._gradients[i] for i in chosen),
-        )
-
-    def _at(self, i: int) -> Tensor:
-        found = self._gradients[i]
-        return torch.zeros_like(self._parameters[i]).detach() if found is None else found
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._layout.own)
-
-    def __len__(self) -> int:
-        return len(self._parameters)
-
-    def __contains__(self, name: object) -> bool:
-        return name in self._layout.positions
-
-    def keys(self) -> tuple[str, ...]:
-        """Return the names of the parameters."""
-        return self._layout.own
-
-    def values(self) -> tuple[Tensor, ...]:
-        """Return the gradients, in the order of the names."""
-        return tuple(map(self._at, range(len(self._parameters))))
-
-    def items(self) -> tuple[tuple[str, Tensor], ...]:
-        """Return pairs of name and gradient."""
-        return tuple(zip(self._layout.own, Gradient.values(self)))
-
-    def norm(self, order: float = 2.0) -> Tensor:
-        """Return the norm over all elements of all gradients, a tensor without dimensions.
-
-        Args:
-            order: Of the norm; 2 is the Euclidean one.
-        """
-        present = [g for g in self._gradients if g is not None]
-        return nn.utils.get_total_norm(present, norm_type=order)
-
-    def into_grad(self, *, accumulate: bool = False) -> None:
-        """Put the gradients where ``loss.backward()`` does: into ``.grad`` of the parameters.
-
-        Args:
-            accumulate: Add to what is there instead of replacing it.
-        """
-        for parameter, gradient in zip(self._parameters, self._gradients):
-            if gradient is None:
-                if not accumulate:
-                    parameter.grad = None
-            elif accumulate and parameter.grad is not None:
-                parameter.grad = parameter.grad + gradient
-            else:
-                parameter.grad = gradient
-
-    def __repr__(self) -> str:
-        shapes = ", ".join(
-            f"{n}: {list(p.shape)}" for n, p in zip(self._layout.own, self._parameters)
-        )
-        return f"Gradient({shapes})"
-
-
-_METHODS = frozenset(n for n in vars(Gradient) if not n.startswith("_"))
-Grads: TypeAlias = M | Gradient[M]
-"""What ``value_and_grad`` gives: for type checkers it has the model's fields too."""
 
 
 def _passes(function: F) -> F:
@@ -174,7 +40,8 @@ def value_and_grad(
     """Return ``f(m, ...)`` and its gradient by the trainable parameters of the model.
 
     The model's ``.grad`` and ``requires_grad`` are neither used nor changed. Works under
-    ``torch.no_grad()`` and under ``torch.compile(fullgraph=True)``.
+    ``torch.no_grad()`` and under ``torch.compile(fullgraph=True)``. Inside of a function that is
+    differentiated by another ``value_and_grad``, loss and gradient are differentiable themselves.
 
     Args:
         f: Returns the loss: one real floating-point number, a tensor with one element.
@@ -183,7 +50,7 @@ def value_and_grad(
         kwargs: Further arguments of *f*.
 
     Returns:
-        The loss, detached, and the gradient as a record like the model.
+        The loss, detached where nothing around it is differentiated, and the gradient as a record like the model.
 
     Raises:
         MutationError: E0701 where this cannot be differentiated.
@@ -195,6 +62,8 @@ def value_and_grad(
         tensor([2.])
     """
     model = m._o if type(m) is Token else m
+    if not callable(f):
+        raise _no_function(f)
     if not isinstance(model, nn.Module):
         raise _no_model(model)
     layout, parameters = trainable(model)
@@ -204,13 +73,32 @@ def value_and_grad(
     if torch.compiler.is_compiling():
         return _compiled(function, m, model, layout, parameters, args, kwargs)
     if torch.is_grad_enabled() and not torch.is_inference_mode_enabled():
-        loss = function(m, *args, **kwargs)
-        gradients = _gradients(loss, parameters)
+        loss = _called(function, m, args, kwargs)
+        nested = _UNDER_WAY.depth > 0
+        gradients = _gradients(loss, parameters, nested)
     else:
+        nested = False
         with torch.inference_mode(False), torch.enable_grad():
-            loss = function(m, *args, **kwargs)
-            gradients = _gradients(loss, parameters)
-    return loss.detach(), Gradient(layout, parameters, gradients)
+            loss = _called(function, m, args, kwargs)
+            gradients = _gradients(loss, parameters, nested)
+    return loss if nested else loss.detach(), Gradient(layout, parameters, gradients)
+
+
+class _UnderWay(threading.local):
+    """How many differentiated functions are being called in this thread."""
+
+    depth = 0
+
+
+_UNDER_WAY = _UnderWay()
+
+
+def _called(function: Any, m: Any, args: Any, kwargs: Any) -> Any:
+    _UNDER_WAY.depth += 1
+    try:
+        return function(m, *args, **kwargs)
+    finally:
+        _UNDER_WAY.depth -= 1
 
 
 @_passes
@@ -221,13 +109,15 @@ def grad(
     return value_and_grad(f, m, *args, **kwargs)[1]
 
 
-def _gradients(loss: Any, parameters: tuple[nn.Parameter, ...]) -> tuple[Tensor | None, ...]:
+def _gradients(
+    loss: Any, parameters: tuple[nn.Parameter, ...], nested: bool
+) -> tuple[Tensor | None, ...]:
     if not isinstance(loss, Tensor) or loss.numel() != 1 or not loss.dtype.is_floating_point:
         raise _no_loss(loss)
     if not loss.requires_grad:
         raise _no_dependence()
-    if _ENGINE is None or type(loss) is not Tensor:
-        return torch.autograd.grad(loss, parameters, allow_unused=True)
+    if _ENGINE is None or type(loss) is not Tensor or nested:
+        return torch.autograd.grad(loss, parameters, allow_unused=True, create_graph=nested)
     # The entrance behind torch.autograd.grad, whose checks in Python take a tenth of a small step.
     # The first gradient is made anew each time: it may become the gradient of a parameter.
     return _ENGINE.run_backward(
@@ -283,8 +173,10 @@ def trainable(model: nn.Module) -> tuple[Layout, tuple[nn.Parameter, ...]]:
     known = None if compiling else _LAYOUTS.get(model)
     if known is not None and _same(known[0], parameters):
         return known[1], parameters
-    named = ((n, p) for n, p in model.named_parameters() if p.requires_grad)
-    layout = Layout(tuple(n.replace("_orig_mod.", "") for n, _ in named))
+    numbers = {p: i for i, p in enumerate(parameters)}
+    named = model.named_parameters(remove_duplicate=False)
+    places = {n.replace("_orig_mod.", ""): numbers[p] for n, p in named if p in numbers}
+    layout = Layout(places)
     if not compiling:
         _LAYOUTS[model] = (parameters, layout)
     return layout, parameters
@@ -308,17 +200,31 @@ def _same(a: tuple[object, ...], b: tuple[object, ...]) -> bool:
 # -- errors --------------------------------------------------------------------------------------
 
 
+def _no_function(value: object) -> DslmutError:
+    kind = type(value).__name__
+    return NotDifferentiable.raised(
+        user_span(),
+        f"the first argument is the loss function, and this is {an(kind)}",
+        fix="write the function itself, not its result: `value_and_grad(loss_of, m, x, y)`",
+    )
+
+
 def _no_model(value: object) -> DslmutError:
     kind = type(value).__name__
     hint = " Were the arguments swapped?" if callable(value) else ""
     return NotDifferentiable.raised(
         user_span(),
-        f"the second argument is the model, and this is a `{kind}`.{hint}",
+        f"the second argument is the model, and this is {an(kind)}.{hint}",
         fix="write `value_and_grad(loss_of, m, x, y)`, with a torch.nn.Module as `m`",
     )
 
 
-def _nothing_to_train(model: nn.Module) -> DslmutError:
+def _nothing_to_train(model: nn.Module) -> Exception:
+    if torch.compiler.is_compiling():
+        return TypeError(
+            "E0701 nothing here requires gradients: the model is frozen, or this is a gradient "
+            "inside of another one, which a compiler does not follow yet"
+        )
     count = sum(1 for _ in model.parameters())
     reason = "has no parameters" if count == 0 else f"has {count} parameters, all of them frozen"
     return NotDifferentiable.raised(
@@ -329,8 +235,12 @@ def _nothing_to_train(model: nn.Module) -> DslmutError:
 
 
 def _no_loss(loss: object) -> DslmutError:
-    if not isinstance(loss, Tensor):
-        message, fix = f"the loss is a `{type(loss).__name__}`", "return a tensor"
+    if isinstance(loss, tuple | list | dict):
+        message = f"the loss is {an(type(loss).__name__)}"
+        fix = 'return the loss alone, and report what else is of interest: `metric("name", value)`'
+    elif not isinstance(loss, Tensor):
+        message = f"the loss is {an(type(loss).__name__)}"
+        fix = "return the tensor itself, without `.item()` or `float(...)`"
     elif loss.numel() != 1:
         message = f"the loss has shape {list(loss.shape)}"
         fix = "reduce it to one number: `.mean()` or `.sum()`"

@@ -23,6 +23,7 @@ from dslmut.diagnostics.codes.fields import (
 )
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
+from dslmut.diagnostics.wording import an
 from dslmut.functions.declarations import Declared, bind, declarations
 from dslmut.functions.fitting import fitting
 
@@ -150,7 +151,7 @@ def _scalar(
         kind = getattr(hint, "__name__", hint)
         raise KindDiffers.raised(
             user_span(),
-            f"`{name}` is declared `{kind}`, the value {value!r} is a `{type(value).__name__}`",
+            f"`{name}` is declared `{kind}`, the value {value!r} is {an(type(value).__name__)}",
             fix=f"write `{kind}(value)`",
         )
     return value
@@ -185,7 +186,7 @@ def _given(name: str, declared: Declared, value: Any, sizes: dict[str, int]) -> 
     if not isinstance(value, Tensor):
         raise KindDiffers.raised(
             user_span(),
-            f"`{name}` is a tensor, the value is a `{type(value).__name__}`",
+            f"`{name}` is a tensor, the value is {an(type(value).__name__)}",
             fix="write `torch.tensor(value)`",
         )
     wanted = declared.dimensions or ()
@@ -271,8 +272,8 @@ def _module(
         if not isinstance(given[name], kind):
             raise KindDiffers.raised(
                 user_span(),
-                f"`{name}` is declared `{kind.__name__}`, the value is a `{type(given[name]).__name__}`",
-                fix=f"give a `{kind.__name__}`",
+                f"`{name}` is declared `{kind.__name__}`, the value is {an(type(given[name]).__name__)}",
+                fix=f"give {an(kind.__name__)}",
             )
         return given[name]
     if making is None:

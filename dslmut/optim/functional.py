@@ -10,7 +10,7 @@ from dslmut.checking.wellknown import well_known
 from dslmut.diagnostics.codes.values import ForeignGradient
 from dslmut.diagnostics.raising import user_span
 from dslmut.functions import runtime
-from dslmut.functions.gradients import Gradient, Grads
+from dslmut.functions.records import Gradient, Grads
 from dslmut.functions.spec import Spec
 from dslmut.optim.binding import OptState
 from dslmut.tokens import Token

@@ -6,6 +6,7 @@ from torch import Tensor, nn
 
 from dslmut import (
     Ctx,
+    Gradient,
     Hyper,
     Model,
     Mut,
@@ -78,6 +79,7 @@ loss.nothing  # bad: no such attribute
 update(mut(model), mut(other_opt), g)  # bad: the state of another model
 update(mut(model), mut(opt), x)  # bad: no gradient
 loss_of(g, x)  # bad: a gradient is no model
+Gradient.norm(x)  # bad: no gradient
 fn(3)  # bad: no function
 
 

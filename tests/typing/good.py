@@ -9,6 +9,7 @@ from torch import Tensor, nn
 import dslmut as dm
 from dslmut import (
     Ctx,
+    Gradient,
     Hyper,
     Index,
     Model,
@@ -116,6 +117,10 @@ for number in batches(mut(model), 3):
 value, gradient = value_and_grad(loss_of, model, x, y)
 total: Tensor = value + 1
 w: Tensor = gradient.w1
+norm: Tensor = Gradient.norm(gradient)
+names: tuple[str, ...] = Gradient.keys(gradient)
+shapes = {name: tensor.shape for name, tensor in Gradient.items(gradient)}
+Gradient.into_grad(gradient, accumulate=True)
 dm.set_field(model, "w1", torch.zeros(4, 4))
 with dm.eval_mode(model):
     model(x)
