@@ -668,3 +668,29 @@ def test_eval_mode_restores_each_modules_own_mode() -> None:
     with pytest.raises(ValueError, match="out"), dm.eval_mode(m):
         raise ValueError("out")
     assert [x.training for x in m.modules()] == [True, True, False]
+
+
+def test_a_name_that_is_near_to_none_is_answered_with_all_of_them() -> None:
+    class Pair(dm.Model):
+        left: Float[Tensor, "2"]
+        right: Float[Tensor, "2"]
+        lin: nn.Module
+
+    m = Pair(left=torch.ones(2), right=torch.ones(2), lin=nn.Linear(2, 2))
+    with pytest.raises(FieldError, match="no field `zzz`; its fields are `left`, `right`, `lin`\n"):
+        set_field(m, "zzz", torch.ones(2))
+    with pytest.raises(FieldError, match="no field `lefft`\n(.|\n)*write `left`"):
+        set_field(m, "lefft", torch.ones(2))
+    with pytest.raises(FieldError, match="no field `zzz`; its fields are `weight`, `bias`, `in_"):
+        set_field(m.lin, "zzz", torch.ones(2))
+    with pytest.raises(
+        FieldError, match="nor a dimension `zzz`; it has `left`, `right`, `lin`, `2`"
+    ):
+        Pair.init(0, zzz=1)
+    with pytest.raises(
+        dm.CheckError, match="no field `zzz`; its fields are `left`, `lin`, `right`\n"
+    ):
+
+        @fn
+        def f(m: Mut[Pair]) -> None:
+            m.zzz = m.left

@@ -539,3 +539,74 @@ def test_postponed_annotations_of_names_for_type_checkers_only(load) -> None:
     assert torch.equal(m.weight, before * 2)
     with pytest.raises(CheckError, match="E1103"):
         module.f(m, None)
+
+
+@pytest.mark.parametrize(
+    ("annotation", "wanted"),
+    [
+        ("list[nn.Linear]", "nn.ModuleList"),
+        ("tuple[nn.Linear, ...]", "nn.ModuleList"),
+        ("dict[str, nn.Linear]", "nn.ModuleDict"),
+    ],
+)
+def test_a_container_of_modules_is_answered_with_torchs_own(
+    load, annotation: str, wanted: str
+) -> None:
+    head = "from torch import nn\nfrom dslmut import Mut, fn\n\n\n@fn\n"
+    items = "ms.values()" if "dict" in annotation else "ms"
+    body = f"    for m in {items}:\n        m.weight = m.weight * 0\n"
+    for text in (f"Mut[{annotation}]", annotation):
+        with pytest.raises(CheckError, match="E110") as caught:
+            load(f"{head}def f(ms: {text}) -> None:\n{body}")
+        fix = caught.value.diagnostics[0].fix
+        assert fix is not None
+        assert f"in one model: write `ms: Mut[{wanted}]`" in fix.text
+
+
+@pytest.mark.parametrize(
+    ("call", "fix"),
+    [
+        ("m.eval()", "with dslmut.eval_mode(m):"),
+        ("m.train(False)", "with dslmut.eval_mode(m):"),
+        ("m.train(mode=False)", "with dslmut.eval_mode(m):"),
+        ("m.train()", "write `m: Mut[nn.Module]`, and `mut(m)` at the calls"),
+        ("m.train(True)", "write `m: Mut[nn.Module]`"),
+    ],
+)
+def test_what_to_write_instead_of_changing_the_mode(load, call: str, fix: str) -> None:
+    text = f"from torch import nn\nfrom dslmut import fn\n\n\n@fn\ndef f(m: nn.Module) -> None:\n    {call}\n"
+    with pytest.raises(CheckError, match="E1102") as caught:
+        load(text)
+    (d,) = caught.value.diagnostics
+    assert d.fix is not None
+    assert fix in d.fix.text
+
+
+def test_a_receiver_that_is_annotated_by_its_class_in_quotes(load) -> None:
+    text = """
+import torch
+from torch import nn
+from dslmut import Mut, fn, mut
+
+class Counter(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.total = nn.Buffer(torch.zeros(()))
+
+    @fn
+    def first(self: Mut["Counter"]) -> None:
+        self.total = self.total + 1
+
+    @fn
+    def second(self: "Mut[Counter]") -> None:
+        self.total = self.total + 1
+"""
+    for prefix in ("", "from __future__ import annotations\n"):
+        module = load(prefix + text)
+        m = module.Counter()
+        mut(m).first()
+        mut(m).second()
+        assert m.total == 2
+        for call in (m.first, m.second):
+            with pytest.raises(CheckError, match="E1103(.|\n)*may change its receiver"):
+                call()

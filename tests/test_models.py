@@ -212,6 +212,124 @@ def test_an_init_of_ones_own() -> None:
     assert a.w is before
 
 
+class Layered(Model):
+    D: int
+    w: Float[Tensor, "D D"]
+    scale: Float[Tensor, "D"] = param(requires_grad=False)
+    mean: Float[Tensor, "D"] = buffer(persistent=False)
+    target: Index[Tensor, "3 -> D"]
+    lin: nn.Linear
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.D = n
+        self.w = torch.randn(n, n)
+        self.scale = torch.ones(n)
+        self.mean = torch.zeros(n)
+        self.target = torch.tensor([0, 1, n - 1])
+        self.lin = nn.Linear(n, n)
+        self.extra = torch.ones(n)
+
+
+def test_fields_that_an_init_of_ones_own_assigns_are_what_the_class_declares() -> None:
+    m = Layered(4)
+    assert [n for n, p in m.named_parameters() if p.requires_grad] == [
+        "w", "lin.weight", "lin.bias",
+    ]  # fmt: skip
+    assert isinstance(m.scale, nn.Parameter)
+    assert set(dict(m.named_buffers())) == {"mean", "target"}
+    assert list(m.state_dict()) == ["w", "scale", "target", "lin.weight", "lin.bias"]
+    assert type(m.extra) is Tensor
+    before = m.w
+    m.w = torch.zeros(4, 4)
+    assert m.w is before
+    assert same(Layered.init(0, 5), Layered.init(0, 5))
+    with pytest.raises(FieldError, match="E0401"):
+        m.mean = torch.zeros(3)
+
+
+def test_an_init_of_ones_own_is_checked_as_well() -> None:
+    class Crooked(Layered):
+        def __init__(self, n: int) -> None:
+            Model.__init__(self)
+            self.D = n
+            self.w = torch.ones(n, n + 1)
+
+    class Flat(Layered):
+        def __init__(self, n: int) -> None:
+            Model.__init__(self)
+            self.w = torch.ones(n)
+
+    class Early(Layered):
+        def __init__(self, n: int) -> None:
+            self.w = torch.ones(n, n)
+
+    with pytest.raises(FieldError, match="E0401(.|\n)*`D` is 3 in this model and 4"):
+        Crooked(3)
+    with pytest.raises(FieldError, match='E0403(.|\n)*declared "D D"'):
+        Flat(3)
+    with pytest.raises(AttributeError, match="before Module"):
+        Early(3)
+
+
+def test_an_init_of_ones_own_may_give_the_fields_to_the_generated_one() -> None:
+    class Wrapping(Model):
+        w: Float[Tensor, "n"]
+
+        def __init__(self, n: int) -> None:
+            super().__init__(w=torch.full((n,), 2.0))
+
+    assert Wrapping(3).w.tolist() == [2.0, 2.0, 2.0]
+
+
+def declare(**names: object) -> type[Model]:
+    """Make a class with a body of these names."""
+    return type("Made", (Model,), {"__module__": __name__, **names})
+
+
+HIDDEN = [
+    ({"w": Float[Tensor, "D H"]}, '`w` is assigned a type(.|\n)*`w: Float\\[Tensor, "D H"\\]`'),
+    ({"i": Index[Tensor, "b -> C"]}, 'write a colon: `i: Index\\[Tensor, "b -> C"\\]`'),
+    ({"lin": nn.Linear(2, 2)}, "`lin` is a module in the body(.|\n)*`lin: Linear`"),
+    ({"lin": nn.Linear(2, 2), "__annotations__": {"lin": nn.Linear}}, "Made.init\\(..., lin=Lin"),
+    ({"w": torch.ones(3)}, "`w` is a tensor in the body(.|\n)*= param\\(...\\)"),
+    ({"w": nn.Parameter(torch.ones(3))}, "all its instances would share"),
+    ({"__annotations__": {"parts": list[nn.Linear]}}, "write `parts: nn.ModuleList`"),
+    ({"__annotations__": {"parts": tuple[nn.Module, ...]}}, "write `parts: nn.ModuleList`"),
+    ({"__annotations__": {"parts": list["Made"]}}, "write `parts: nn.ModuleList`"),
+    ({"__annotations__": {"parts": dict[str, list[Mlp]]}}, "write `parts: nn.ModuleDict`"),
+]
+
+
+@pytest.mark.parametrize(("body", "text"), HIDDEN)
+def test_what_torch_would_not_see_is_refused(body: dict[str, object], text: str) -> None:
+    with pytest.raises(FieldError, match=f"E0902(.|\n)*{text}"):
+        declare(**body)
+
+
+def test_names_for_types_and_lists_of_numbers_may_stand_in_a_body() -> None:
+    matrix = Float[Tensor, "D D"]
+    plain = declare(Matrix=matrix, D=3, __annotations__={"w": matrix, "D": int})
+    assert plain.init(0).w.shape == (3, 3)
+
+    class Local(Model):
+        Vector = Float[Tensor, "D"]
+        D: int = 2
+        sizes: list[int] = [1, 2]
+        v: Vector
+
+    assert Local.init(0).v.shape == (2,)
+    assert Local.init(0).sizes == [1, 2]
+
+
+@pytest.mark.parametrize("value", [[nn.Linear(2, 2)], (nn.Linear(2, 2),), {"a": nn.ReLU()}])
+def test_modules_in_a_container_that_is_given(value: object) -> None:
+    loose = declare(__annotations__={"parts": object})
+    with pytest.raises(FieldError, match="E0902(.|\n)*nn.Module(List|Dict)\\("):
+        loose.init(0, parts=value)
+    assert loose.init(0, parts=[1]).parts == [1]
+
+
 def test_behaves_as_a_module() -> None:
     m = Mlp.init(seed=0)
     again = copy.deepcopy(m)

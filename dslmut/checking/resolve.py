@@ -122,6 +122,8 @@ def _special(name: str) -> Type | None:
 
 def _subscript(base: ast.expr, index: ast.expr, resolver: Resolver) -> Annotation:
     arguments = list(index.elts) if isinstance(index, ast.Tuple) else [index]
+    if len(arguments) == 2 and getattr(arguments[1], "value", None) is ...:
+        arguments.pop()  # tuple[M, ...]
     entity = entity_of(base, resolver)
     name = last_name(base)
     if isinstance(entity, Word):

@@ -46,7 +46,7 @@ def declarations(cls: type[nn.Module]) -> Mapping[str, Declared]:
             continue
         for name, annotation in inspect.get_annotations(base).items():
             if not name.startswith("_"):
-                declared = _declared(annotation, base)
+                declared = declared_by(annotation, base)
                 if declared is not None:
                     fields[name] = declared
     return fields
@@ -57,7 +57,8 @@ def _is_foundation(cls: type) -> bool:
     return package == "torch" or cls.__module__.startswith("dslmut.functions")
 
 
-def _declared(annotation: object, cls: type) -> Declared | None:
+def declared_by(annotation: object, cls: type) -> Declared | None:
+    """Return what an annotation declares of a field; None for a class variable."""
     hint = evaluated(annotation, cls)
     if typing.get_origin(hint) is typing.ClassVar:
         return None
@@ -90,10 +91,11 @@ def evaluate_annotations(cls: type, surroundings: Mapping[str, object]) -> None:
     if not any(isinstance(a, str) for a in annotations.values()):
         return
     module = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
+    names = {**surroundings, **vars(cls)}
     for name, annotation in annotations.items():
         if isinstance(annotation, str):
             try:
-                annotations[name] = eval(annotation, dict(module), surroundings)
+                annotations[name] = eval(annotation, dict(module), names)
             except Exception:  # whatever it does; it is only a hint
                 continue
     cls.__annotations__ = annotations

@@ -13,7 +13,7 @@ from dslmut.diagnostics.codes.fields import (
     NoSuchField,
     NotAField,
 )
-from dslmut.diagnostics.wording import an
+from dslmut.diagnostics.wording import an, listed
 from dslmut.functions.computed import inverse, parametrized, recomputed
 from dslmut.functions.declarations import declarations
 from dslmut.functions.fitting import Number, dtype_of, exact, fault, fitting, other_item, other_kind
@@ -161,11 +161,13 @@ _SCALARS = frozenset({int, float, bool, str, complex})
 
 
 def _unknown(model: nn.Module, name: str) -> Exception:
-    near = difflib.get_close_matches(name, field_names(model), n=1)
-    kind = type(model).__name__
+    names = field_names(model)
+    near = difflib.get_close_matches(name, names, n=1)
+    fields = listed(n for n in names if n != "training")
+    known = f"; its fields are {fields}" if fields and not near else ""
     return fault(
         NoSuchField,
-        f"`{kind}` declares no field `{name}`",
+        f"`{type(model).__name__}` declares no field `{name}`{known}",
         fix=f"write `{near[0]}`" if near else f"declare it in the class: `{name}: ...`",
     )
 

@@ -16,15 +16,14 @@ import torch
 from torch import Tensor, nn
 
 from dslmut.diagnostics.codes.fields import (
-    BadDeclaration,
     DimensionDiffers,
     KindDiffers,
     RankDiffers,
 )
-from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
-from dslmut.diagnostics.wording import an
-from dslmut.functions.declarations import Declared, bind, declarations
+from dslmut.diagnostics.wording import an, listed
+from dslmut.functions.bodies import bad_declaration, hidden_modules, holds_modules
+from dslmut.functions.declarations import Declared, bind, declarations, sizes_of
 from dslmut.functions.fitting import fitting
 
 Initial: TypeAlias = float | Callable[..., Any]
@@ -97,6 +96,11 @@ def fill(model: nn.Module, given: dict[str, Any], making: Making | None) -> None
             fitting(model, name, value, value)  # the domain of an index
 
 
+def first_value(model: nn.Module, name: str, declared: Declared, value: Tensor) -> None:
+    """Give a declared field its first value, where the class has an ``__init__`` of its own."""
+    _register(model, name, declared, _given(name, declared, value, sizes_of(model)))
+
+
 def _sizes(cls: Any, fields: Mapping[str, Declared], given: dict[str, Any]) -> dict[str, int]:
     """Return the sizes of the dimensions: what is given goes before the defaults of the class."""
     sizes = {n: v for n, v in given.items() if isinstance(v, int) and not isinstance(v, bool)}
@@ -118,8 +122,10 @@ def _check_names(cls: Any, fields: Mapping[str, Declared], given: dict[str, Any]
         if name in fields or (name in dimensions and isinstance(value, int)):
             continue
         near = difflib.get_close_matches(name, [*fields, *dimensions], n=1)
+        known = listed([*fields, *sorted(dimensions)])
         raise bad_declaration(
-            f"`{cls.__name__}` declares neither a field nor a dimension `{name}`",
+            f"`{cls.__name__}` declares neither a field nor a dimension `{name}`"
+            + (f"; it has {known}" if known and not near else ""),
             f"write `{near[0]}`" if near else f"declare it in the class: `{name}: ...`",
         )
 
@@ -146,6 +152,8 @@ def _scalar(
             )
         return getattr(cls, name)
     value, hint = given[name], declared.hint
+    if holds_modules(value):
+        raise hidden_modules(cls, name, isinstance(value, Mapping))
     fits = not isinstance(hint, type) or isinstance(value, hint)
     if not fits and not (hint is float and isinstance(value, int)):
         kind = getattr(hint, "__name__", hint)
@@ -313,8 +321,3 @@ def _register(model: nn.Module, name: str, declared: Declared, value: Tensor | n
 
 def _trains(declared: Declared, value: Tensor) -> bool:
     return declared.domain is None and (value.dtype.is_floating_point or value.dtype.is_complex)
-
-
-def bad_declaration(message: str, fix: str) -> DslmutError:
-    """Return E0902."""
-    return BadDeclaration.raised(user_span(), message, fix=fix)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Protocol, Self, TypeVar
@@ -11,9 +10,17 @@ import torch
 from torch import Tensor, nn
 from typing_extensions import dataclass_transform
 
+from dslmut.functions.bodies import bad_declaration, check_body
 from dslmut.functions.declarations import declarations, evaluate_annotations
 from dslmut.functions.fields import set_field, tensor_field
-from dslmut.functions.making import FieldSpec, Initial, Making, bad_declaration, fill, seeded
+from dslmut.functions.making import (
+    FieldSpec,
+    Initial,
+    Making,
+    fill,
+    first_value,
+    seeded,
+)
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -62,8 +69,9 @@ class Model(nn.Module):
     size. ``Mlp.init(seed=0)`` makes one with initial values, ``Mlp(w1=..., ...)`` one whose
     tensors are all given. Assigning a declared field writes it in place, as in ``@fn``.
 
-    A subclass with an ``__init__`` of its own is an ordinary module, whose ``init`` passes its
-    arguments on.
+    A subclass with an ``__init__`` of its own is an ordinary module: after ``super().__init__()``
+    it assigns its fields, of which a declared tensor becomes the parameter or buffer that the
+    class declares. Its ``init`` passes the arguments on.
 
     Raises:
         FieldError: E0902 where a field lacks a value, E0401, E0403 or E0502 where one does not fit.
@@ -86,12 +94,7 @@ class Model(nn.Module):
         for name in own:
             delattr(cls, name)  # it would hide the parameter of that name
         evaluate_annotations(cls, sys._getframe(1).f_locals)
-        for name in inspect.get_annotations(cls):
-            if hasattr(nn.Module, name):
-                raise bad_declaration(
-                    f"a field of `{cls.__name__}` is called `{name}`, as a method of every torch module is",
-                    f"choose another name: `{name}_: ...`",
-                )
+        check_body(cls)
 
     if TYPE_CHECKING:
         # Hides nn.Module's own, which accept any name; misspelt fields are then errors.
@@ -106,11 +109,15 @@ class Model(nn.Module):
 
         def __init__(self, **values):
             super().__init__()
-            fill(self, values, None)
+            if values or type(self).__init__ is Model.__init__:
+                fill(self, values, None)
 
         def __setattr__(self, name, value):
-            if name in declarations(type(self)) and _is_made(self, name):
+            declared = declarations(type(self)).get(name)
+            if declared is not None and _is_made(self, name):
                 set_field(self, name, value)
+            elif declared is not None and declared.is_tensor and type(value) is Tensor:
+                first_value(self, name, declared, value)  # in an `__init__` of the class
             else:
                 super().__setattr__(name, value)
 
@@ -160,10 +167,8 @@ class Model(nn.Module):
 
 
 def _is_made(model: nn.Module, name: str) -> bool:
-    return tensor_field(model, name) is not None or name in model.__dict__
-
-
-# -- making the fields ---------------------------------------------------------------------------
+    made = "_parameters" in model.__dict__  # else torch says what is missing
+    return made and (tensor_field(model, name) is not None or name in model.__dict__)
 
 
 __all__ = ["FieldSpec", "Model", "buffer", "param"]

@@ -46,6 +46,14 @@ class Mlp(Model):
         return Mlp.init(seed=0)
 
 
+class Own(Model):
+    w: Float[Tensor, "D"]
+
+    def __init__(self, n: int) -> None:
+        super().__init__()
+        self.w = torch.ones(n)
+
+
 @fn
 def loss_of(m: Mlp, x: Float[Tensor, "b D"], y: Index[Tensor, "b -> D"]) -> Float[Tensor, ""]:
     return nn.functional.cross_entropy(m(x), y)
@@ -98,6 +106,7 @@ def fall(ctx: Ctx) -> Tensor:
 
 
 model = Mlp.init(seed=0)
+own: Tensor = Own(3).w
 given = Mlp(w1=torch.zeros(4, 4), b1=torch.zeros(4))
 opt: OptState[Mlp] = mine(model, lr=0.1)
 other: OptState[Mlp] = adamw(model, lr=fall, weight_decay=0.1)

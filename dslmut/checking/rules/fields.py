@@ -11,9 +11,10 @@ from dslmut.checking.entities import Kind
 from dslmut.checking.facts import Facts, FieldSet
 from dslmut.checking.origins import Origin, Root
 from dslmut.checking.source import Source
-from dslmut.checking.wellknown import ModuleMembers
+from dslmut.checking.wellknown import MODULE_NAMES, ModuleMembers
 from dslmut.diagnostics.codes.fields import NoSuchField, NotAField, RankDiffers
 from dslmut.diagnostics.model import Diagnostic, Edit, Fix, Position, Span
+from dslmut.diagnostics.wording import listed
 
 
 def check_fields(facts: Facts, source: Source) -> Iterator[Diagnostic]:
@@ -57,7 +58,10 @@ def _no_such_field(event: FieldSet, source: Source) -> Diagnostic | None:
     fix = Fix(f"declare it in the class: `{event.name}: ...`")
     if near:
         fix = Fix(f"write `{source.segment(event.node.value)}.{near[0]}`", (Edit(span, near[0]),))
-    return NoSuchField.at(span, f"`{cls.name}` declares no field `{event.name}`", fix=fix)
+    public = sorted(n for n in names - MODULE_NAMES if not n.startswith("_"))
+    fields = listed(n for n in public if cls.members.field(n) is not None)
+    known = f"; its fields are {fields}" if fields and not near else ""
+    return NoSuchField.at(span, f"`{cls.name}` declares no field `{event.name}`{known}", fix=fix)
 
 
 def _replaced_submodule(event: FieldSet, source: Source) -> Diagnostic | None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from dslmut.checking import knowledge as kn
-from dslmut.checking.entities import MARKABLE, Function, Kind, Parameter, Passing, Role
+from dslmut.checking.entities import Function, Kind, Parameter, Passing, Role
 from dslmut.checking.facts import (
     Call,
     Change,
@@ -19,9 +18,8 @@ from dslmut.checking.facts import (
     Verb,
 )
 from dslmut.checking.origins import Origin, Root
-from dslmut.checking.scopes import arguments_of
+from dslmut.checking.rules.fixes import argument_node, fix_for, holds_models, module_container
 from dslmut.checking.source import FunctionNode, Source
-from dslmut.checking.walk import root_name
 from dslmut.diagnostics.codes.mutation import (
     ChangeWithoutMut,
     MeaninglessMut,
@@ -50,7 +48,7 @@ def check_signature(signature: Signature, source: Source, extern: bool) -> Itera
 def _check_parameter(
     parameter: Parameter, node: FunctionNode, source: Source, extern: bool
 ) -> Iterator[Diagnostic]:
-    argument = _argument_node(node, parameter.name)
+    argument = argument_node(node, parameter.name)
     annotation = argument.annotation if argument else None
     if annotation is None:
         return
@@ -74,6 +72,12 @@ def _check_parameter(
             "an `@extern` function promises to change nothing",
             fix=f"{plain}, or use `@fn`",
         )
+    elif parameter.mut and holds_models(parameter):
+        yield MeaninglessMut.at(
+            span,
+            f"`{parameter.name}` is a container of Python; `Mut` takes {THREE_KINDS}",
+            fix=f"keep its modules in one model: write `{parameter.name}: {module_container(annotation, source)}`",
+        )
     elif parameter.mut and not parameter.type.markable:
         yield MeaninglessMut.at(
             span,
@@ -86,10 +90,6 @@ def _check_parameter(
 def _described(parameter: Parameter) -> str:
     kind = parameter.type.kind
     return "tensor" if kind in (Kind.TENSOR, Kind.FIELD) else kind.value
-
-
-def _argument_node(node: FunctionNode, name: str) -> ast.arg | None:
-    return next((a for a in arguments_of(node) if a.arg == name), None)
 
 
 def _without_mut(annotation: ast.expr, source: Source) -> str:
@@ -230,7 +230,7 @@ def _unmarked_change(change: Change, signature: Signature, source: Source) -> Di
         labels.append(Label(alias.site, f"`{alias.name}` may be {alias.origin}, bound here"))
     parameter = signature.parameter(origin.name) if origin.root is Root.PARAM else None
     if parameter is not None:
-        argument = _argument_node(signature.definition.node, parameter.name)
+        argument = argument_node(signature.definition.node, parameter.name)
         if argument is not None and (not labels or labels[0].span.start.line != argument.lineno):
             labels.append(
                 Label(source.span(argument), f"`{parameter.name}` is a parameter without `Mut`")
@@ -238,7 +238,7 @@ def _unmarked_change(change: Change, signature: Signature, source: Source) -> Di
     return ChangeWithoutMut.at(
         source.span(change.node),
         f"{_verb(change)} {origin}, {_whose(origin)}",
-        fix=_fix(change, origin, parameter, signature, source),
+        fix=fix_for(change, origin, parameter, signature, source),
         labels=labels,
     )
 
@@ -270,50 +270,6 @@ def _whose(origin: Origin) -> str:
     return "which is a parameter without `Mut`"
 
 
-def _fix(
-    change: Change,
-    origin: Origin,
-    parameter: Parameter | None,
-    signature: Signature,
-    source: Source,
-) -> Fix:
-    name = origin.name
-    if (
-        change.verb is Verb.METHOD
-        and change.name in ("train", "eval")
-        and origin.kind is Kind.MODEL
-    ):
-        return Fix(
-            f"write `with dslmut.eval_mode({name}):`, which restores the mode of every module"
-        )
-    if origin.kind not in MARKABLE:
-        return Fix(_value_fix(change, source))
-    if parameter is None:
-        return Fix(
-            f"pass it as a parameter `{name}: Mut[...]`, and write `mut({name})` at the calls"
-        )
-    argument = _argument_node(signature.definition.node, name)
-    if argument is None or argument.annotation is None:
-        return Fix(
-            f"annotate the parameter: `{name}: Mut[...]`, and write `mut({name})` at the calls"
-        )
-    text = source.segment(argument.annotation)
-    edit = Edit(source.span(argument.annotation), f"Mut[{text}]")
-    return Fix(f"write `{name}: Mut[{text}]`, and `mut({name})` at the calls", (edit,))
-
-
-def _value_fix(change: Change, source: Source) -> str:
-    """Say how to make a new tensor instead of changing one that was given."""
-    name = root_name(change.subject) or "x"
-    match change.verb:
-        case Verb.AUGMENT:
-            return f"make a new tensor: `{name} = {name} {change.name} ...`"
-        case Verb.METHOD if kn.in_place(change.name):
-            new = change.name.rstrip("_")
-            return f"make a new tensor: `{name} = {name}.{new}(...)`, or copy it first: `{name} = {name}.clone()`"
-    return f"copy it first: `{name} = {name}.clone()`"
-
-
 # -- rebindings ----------------------------------------------------------------------------------
 
 
@@ -328,7 +284,7 @@ def check_rebindings(facts: Facts, signature: Signature, source: Source) -> Iter
                 fix="choose another name",
             )
             continue
-        argument = _argument_node(signature.definition.node, event.name)
+        argument = argument_node(signature.definition.node, event.name)
         labels = [Label(source.span(argument), "declared here")] if argument else []
         yield ReboundMut.at(
             span,

@@ -353,6 +353,16 @@ class BadDeclaration(Code):
     assert Line.init(seed=0).w.shape == (3,)
     assert Line.init(seed=0, D=5).w.shape == (5,)
     ```
+
+    ## Where it is said
+
+    - a dimension, a host scalar, a tensor or a submodule gets no value;
+    - a name that is given is neither a field nor a dimension;
+    - `w = Float[Tensor, "D"]` assigns a type; `w: Float[Tensor, "D"]` declares a field;
+    - `part = nn.Linear(3, 4)` or a tensor in the body of the class would be shared by all
+      instances, and be a parameter of none: declare `part: nn.Linear`, and give it to `init`;
+    - `parts: list[nn.Linear]` hides the modules from torch: declare `parts: nn.ModuleList`;
+    - a field has the name of a method that every torch module has.
     """
 
     code = "E0902"

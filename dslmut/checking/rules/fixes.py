@@ -1,0 +1,87 @@
+"""What to write instead of a change that a function may not make."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from dslmut.checking import knowledge as kn
+from dslmut.checking.entities import MARKABLE, Kind, Parameter
+from dslmut.checking.facts import Change, Signature, Verb
+from dslmut.checking.origins import Origin
+from dslmut.checking.scopes import arguments_of
+from dslmut.checking.source import FunctionNode, Source
+from dslmut.checking.walk import root_name
+from dslmut.diagnostics.model import Edit, Fix
+
+
+def fix_for(
+    change: Change,
+    origin: Origin,
+    parameter: Parameter | None,
+    signature: Signature,
+    source: Source,
+) -> Fix:
+    """Say what to write instead of a change that is not allowed."""
+    name = origin.name
+    if origin.kind is Kind.MODEL and _evaluates(change):
+        return Fix(
+            f"write `with dslmut.eval_mode({name}):`, which restores the mode of every module"
+        )
+    argument = argument_node(signature.definition.node, name)
+    if parameter is not None and holds_models(parameter) and argument and argument.annotation:
+        wanted = module_container(argument.annotation, source)
+        return Fix(
+            f"keep the modules in one model: write `{name}: {wanted}`, and `mut({name})` at the calls"
+        )
+    if origin.kind not in MARKABLE:
+        return Fix(_value_fix(change, source))
+    if parameter is None:
+        return Fix(
+            f"pass it as a parameter `{name}: Mut[...]`, and write `mut({name})` at the calls"
+        )
+    if argument is None or argument.annotation is None:
+        return Fix(
+            f"annotate the parameter: `{name}: Mut[...]`, and write `mut({name})` at the calls"
+        )
+    text = source.segment(argument.annotation)
+    edit = Edit(source.span(argument.annotation), f"Mut[{text}]")
+    return Fix(f"write `{name}: Mut[{text}]`, and `mut({name})` at the calls", (edit,))
+
+
+def _evaluates(change: Change) -> bool:
+    """Say whether a change puts a model into evaluation mode: `m.eval()`, `m.train(False)`."""
+    if change.verb is not Verb.METHOD or not isinstance(change.node, ast.Call):
+        return False
+    given = [*change.node.args, *(k.value for k in change.node.keywords)]
+    off = len(given) == 1 and isinstance(given[0], ast.Constant) and given[0].value is False
+    return change.name == "eval" or (change.name == "train" and off)
+
+
+def _value_fix(change: Change, source: Source) -> str:
+    """Say how to make a new tensor instead of changing one that was given."""
+    name = root_name(change.subject) or "x"
+    match change.verb:
+        case Verb.AUGMENT:
+            return f"make a new tensor: `{name} = {name} {change.name} ...`"
+        case Verb.METHOD if kn.in_place(change.name):
+            new = change.name.rstrip("_")
+            return f"make a new tensor: `{name} = {name}.{new}(...)`, or copy it first: `{name} = {name}.clone()`"
+    return f"copy it first: `{name} = {name}.clone()`"
+
+
+def holds_models(parameter: Parameter) -> bool:
+    """Say whether a parameter is a container of Python with models in it."""
+    item = parameter.type.item
+    return item is not None and item.kind is Kind.MODEL
+
+
+def module_container(annotation: ast.expr, source: Source) -> str:
+    """Return the annotation for torch's own container of what a Python container holds."""
+    by_key = re.search(r"dict|Mapping", source.segment(annotation), re.IGNORECASE)
+    return "Mut[nn.ModuleDict]" if by_key else "Mut[nn.ModuleList]"
+
+
+def argument_node(node: FunctionNode, name: str) -> ast.arg | None:
+    """Return the parameter of that name in the text of a function."""
+    return next((a for a in arguments_of(node) if a.arg == name), None)
