@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -358,3 +360,38 @@ def test_articles(name: str, said: str) -> None:
     from dslmut.diagnostics.wording import an
 
     assert an(name) == said
+
+
+def test_update_says_which_argument_is_of_another_kind() -> None:
+    from dslmut import update
+    from dslmut.optim import adamw, sgd
+
+    m = nn.Linear(3, 2)
+    state = sgd(lr=0.1).bind(m, compile=False)
+    loss, g = value_and_grad(lambda m, x: m(x).sum(), m, X)
+    before = m.weight.detach().clone()
+    stock, configured = torch.optim.SGD(m.parameters()), adamw(lr=0.1)
+    twin = copy.deepcopy(m)
+    of_twin = grad(lambda m, x: m(x).sum(), twin, X)
+    for arguments, message in [
+        ((mut(state), mut(m), g), "in another order(.|\n)*`update\\(mut\\(m\\), mut\\(opt\\), g"),
+        ((mut(m), g, mut(state)), "in another order"),
+        ((g, m, state), "in another order"),
+        ((mut(m), mut(stock), g), "`OptState`, and this is an `SGD`(.|\n)*`g.into_grad\\(\\)`"),
+        ((mut(m), mut(configured), g), "`adamw\\(lr=0.1, (.|\n)*not bound(.|\n)*`opt = adamw\\(m"),
+        ((mut(m), mut(m), g), "`OptState`, and this is a `Linear`(.|\n)*bind an optimizer"),
+        ((mut(m), mut(state), (loss, g)), "a `tuple`(.|\n)*`loss, g = value_and_grad"),
+        ((mut(m), mut(state), None), "record, and this is `None`(.|\n)*give what"),
+        ((mut(X), mut(state), g), "the first argument is the model, and this is a `Tensor`"),
+        ((mut(twin), mut(state), of_twin), "`m, opt = copy.deepcopy\\(\\(m, opt\\)\\)`"),
+    ]:
+        with pytest.raises(MutationError, match=f"E0702(.|\n)*{message}"):
+            update(*arguments)
+    with pytest.raises(
+        CheckError, match="E1101(.|\n)*write `update\\(mut\\(m\\), mut\\(state\\), g"
+    ):
+        update(mut(m), mut(state), mut(g))
+    assert torch.equal(m.weight, before)
+    twin, state = copy.deepcopy((m, state))
+    update(mut(twin), mut(state), grad(lambda m, x: m(x).sum(), twin, X))
+    assert not torch.equal(twin.weight, m.weight)
