@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -141,5 +142,9 @@ def test_the_demo_trains(capsys: pytest.CaptureFixture[str]) -> None:
     assert float(lines[-1].split()[1]) > 0.9
     out = "\n".join(lines)
     assert "update / weight" in out
+    losses = {int(n): float(v) for n, v in re.findall(r"^step (\d+): loss ([\d.]+)$", out, re.M)}
+    assert len(losses) == 3
+    first, middle, last = (losses[n] for n in sorted(losses))
+    assert first > middle > last
     assert out.count("E1102") == 2
     assert out.count("E1103") == 1

@@ -57,8 +57,10 @@ def run(epochs: int | None = None) -> int:
     )
     with Progress(*columns, console=console) as bar:
         task = bar.add_task("training", total=steps, loss=float("nan"))
-        for loss in fit(m, opt, x, y, epochs):
+        for step, loss in enumerate(fit(m, opt, x, y, epochs)):
             bar.update(task, advance=1, loss=loss.item())
+            if step in (0, steps // 2, steps - 1):
+                bar.console.print(f"step {step}: loss {loss.item():.4f}")
     console.print(_ratios(opt.diagnostics, every * ((steps - 1) // every)))
     console.print("And this is what the checker says to a step with three mistakes:\n")
     wrong = Path(next(iter(dslmut.examples.__path__))) / "digits_wrong.py"

@@ -95,6 +95,26 @@ class NotDifferentiable(Code):
     loss, g = value_and_grad(error, nn.Linear(3, 2), torch.ones(4, 3))
     assert g.weight.shape == (2, 3)
     ```
+
+    The function itself is given, not its result. What else it computes is reported, not returned:
+
+    ```python
+    import torch
+    from torch import Tensor, nn
+
+    from dslmut import metric, record, value_and_grad
+
+
+    def error(m: nn.Linear, x: Tensor) -> Tensor:
+        y = m(x)
+        metric("largest", y.detach().abs().max())
+        return (y**2).mean()
+
+
+    with record() as seen:
+        loss, g = value_and_grad(error, nn.Linear(3, 2), torch.ones(4, 3))
+    assert len(seen["largest"]) == 1
+    ```
     """
 
     code = "E0701"
@@ -106,6 +126,9 @@ class ForeignGradient(Code):
     """The gradient or the state belongs to another model
 
     A gradient record and an optimizer state belong to the parameters that they were made for.
+    `update(mut(m), mut(opt), g)` takes a model, an `OptState` that is bound to it, and a record
+    that `value_and_grad` or `grad` took of it. A copy of a model is another model: copy the state
+    with it, `m, opt = copy.deepcopy((m, opt))`, or bind a new one.
 
     ## Example
 
