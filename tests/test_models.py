@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from typing import ClassVar
 
 import pytest
 import torch
@@ -297,6 +298,7 @@ HIDDEN = [
     ({"__annotations__": {"parts": list[nn.Linear]}}, "write `parts: nn.ModuleList`"),
     ({"__annotations__": {"parts": tuple[nn.Module, ...]}}, "write `parts: nn.ModuleList`"),
     ({"__annotations__": {"parts": list["Made"]}}, "write `parts: nn.ModuleList`"),
+    ({"__annotations__": {"parts": list[nn.Linear] | None}}, "write `parts: nn.ModuleList`"),
     ({"__annotations__": {"parts": dict[str, list[Mlp]]}}, "write `parts: nn.ModuleDict`"),
 ]
 
@@ -316,6 +318,7 @@ def test_names_for_types_and_lists_of_numbers_may_stand_in_a_body() -> None:
         Vector = Float[Tensor, "D"]
         D: int = 2
         sizes: list[int] = [1, 2]
+        shared: ClassVar[nn.Module] = nn.ReLU()
         v: Vector
 
     assert Local.init(0).v.shape == (2,)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import types
 import typing
 from collections.abc import Iterable, Mapping
 
@@ -28,10 +29,13 @@ def check_body(cls: type[nn.Module]) -> None:
                 f"a field of `{cls.__name__}` is called `{name}`, as a method of every torch module is",
                 f"choose another name: `{name}_: ...`",
             )
-        origin = typing.get_origin(annotation)
-        if origin is not None and _holds_modules(annotation, cls.__name__):
-            raise hidden_modules(cls, name, issubclass(origin, Mapping))
+        container = _container_of_modules(annotation, cls.__name__)
+        if container is not None:
+            raise hidden_modules(cls, name, issubclass(container, Mapping))
     for name, value in vars(cls).items():
+        annotation = annotations.get(name)
+        if typing.ClassVar in (annotation, typing.get_origin(annotation)):
+            continue  # meant to be shared
         if isinstance(value, nn.Module | Tensor):
             raise _shared(cls, name, value)
         declared = None if isinstance(value, str) else declared_by(value, cls)
@@ -68,15 +72,16 @@ def holds_modules(value: object) -> bool:
     return isinstance(value, list | tuple | set) and any(isinstance(v, nn.Module) for v in value)
 
 
-def _holds_modules(hint: object, owner: str) -> bool:
-    """Say whether a hint such as ``list[Net]`` or ``dict[str, list[Net]]`` is of modules."""
-    origin = typing.get_origin(hint)
+def _container_of_modules(hint: object, owner: str) -> type | None:
+    """Return the class behind hints such as ``list[Net]``, ``dict[str, list[Net]] | None``."""
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    inner = [_container_of_modules(a, owner) for a in arguments]
+    if origin in (typing.Union, types.UnionType):
+        return next((c for c in inner if c is not None), None)
     if not isinstance(origin, type) or not issubclass(origin, Iterable):
-        return False
-    return any(
-        a == owner or (isinstance(a, type) and issubclass(a, nn.Module)) or _holds_modules(a, owner)
-        for a in typing.get_args(hint)
-    )
+        return None
+    modules = (isinstance(a, type) and issubclass(a, nn.Module) for a in arguments)
+    return origin if owner in arguments or any(modules) or any(inner) else None
 
 
 def _written(declared: Declared) -> str:
