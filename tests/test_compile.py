@@ -205,3 +205,20 @@ def test_methods_and_plain_callees() -> None:
     c = Counter()
     compiled = torch.compile(f, fullgraph=True, backend="eager")
     assert [compiled(mut(c)).item() for _ in range(3)] == [10.0, 20.0, 30.0]
+
+
+def test_a_gradient_inside_of_another_is_refused_in_words() -> None:
+    def inner(m: nn.Linear, x: Tensor) -> Tensor:
+        return m(x).square().mean()
+
+    def penalised(m: nn.Linear, x: Tensor) -> Tensor:
+        loss, g = value_and_grad(inner, m, x)
+        return loss + g.norm()
+
+    def step(m: nn.Linear, x: Tensor) -> Tensor:
+        return value_and_grad(penalised, m, x)[0]
+
+    m, x = nn.Linear(3, 2), torch.ones(4, 3)
+    assert step(m, x).isfinite()
+    with pytest.raises(Exception, match="E0701(.|\n)*which a compiler does not follow yet"):
+        torch.compile(step, backend="eager", fullgraph=True)(m, x)
