@@ -170,6 +170,7 @@ def check_file(path: Path, project: Project, text: str | None = None) -> list[Di
     Raises:
         SyntaxError: If it cannot be parsed.
     """
+    project.refresh()
     source = parse(str(path), read(path) if text is None else text)
     home, dotted = home_of(path)
     return check_source(source, ModuleFile(source, dotted, project, home))

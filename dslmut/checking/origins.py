@@ -201,7 +201,11 @@ def part(value: Value, step: str, type: Type = UNKNOWN) -> Value:
     items = join_all(value.contents)
     # A container that was made here has no items but those that it holds.
     fresh = all(o.root is Root.FRESH for o in value.origins)
-    return items if fresh and step == "[]" else join(own, items)
+    if fresh and step == "[]":
+        return items
+    # What a model holds is a part of it, whatever it was before.
+    joined = join(own, items)
+    return replace(joined, type=type) if type.kind in (Kind.FIELD, Kind.PART) else joined
 
 
 def _type_of_part(whole: Value) -> Type:

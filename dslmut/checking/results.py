@@ -19,7 +19,8 @@ from dslmut.checking.origins import (
     holding,
     join_all,
 )
-from dslmut.checking.walk import Walk, is_tensor
+from dslmut.checking.values import is_tensor
+from dslmut.checking.walk import Walk
 
 
 def result(

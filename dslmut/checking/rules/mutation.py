@@ -21,7 +21,7 @@ from dslmut.checking.facts import (
 from dslmut.checking.origins import Origin, Root
 from dslmut.checking.scopes import arguments_of
 from dslmut.checking.source import FunctionNode, Source
-from dslmut.checking.walk import root_name
+from dslmut.checking.trees import root_name
 from dslmut.diagnostics.codes.mutation import (
     ChangeWithoutMut,
     MeaninglessMut,
