@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 from dslmut.checking.analysis import check_file
@@ -68,3 +69,66 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     assert codes(user, project) == []
     steps.unlink()
     assert codes(user, project) == []
+
+
+def test_methods_of_a_base_are_called_on_super_without_a_marker(tmp_path: Path) -> None:
+    path = tmp_path / "classes.py"
+    path.write_text(
+        "from torch import nn\n"
+        "from dslmut import Mut, fn, mut\n"
+        "class Base:\n"
+        "    def plain(self) -> None: ...\n"
+        "class Child(Base):\n"
+        "    def plain(self) -> None:\n"
+        "        super().plain()\n"
+        "class Net(nn.Module):\n"
+        "    @fn\n"
+        "    def bump(self: Mut[Net]) -> None: ...\n"
+        "    def plain(self) -> None: ...\n"
+        "class Wide(Net):\n"
+        "    def bump_it(self) -> None:\n"
+        "        super().bump()\n"
+        "        super().plain()\n"
+        "    def mark(self, net: Net) -> None:\n"
+        "        mut(net).bump()\n"
+        "        mut(net).plain()\n"
+        "        net.bump()\n"
+    )
+    found = [(d.span.start.line, d.code) for d in check_file(path, Project()) if d.span]
+    assert found == [(18, "E1101"), (19, "E1103")]
+
+
+NESTED = """
+class Node:
+    def __init__(self, *inner): self.inner = inner
+    def wrap(self): return Node(self)
+
+
+def built(node: Node, n):
+    for _ in range(n):
+        node = Node(node, n)
+    return node
+
+
+def walked(node, keys, stack):
+    while stack:
+        edits, up, down, kind = keys.edits, node.up, node.down, node.kind
+        left, right, last, index = keys.left, keys.right, stack.last, stack.index
+        stack, keys, node = (stack.prev, last, (up or right)), (left, node.keys), keys[index]
+        if node:
+            node = getattr(node, kind)
+        elif up:
+            node, stack = (stack.frame, edits), up.stack
+        for key, value in edits:
+            node[key] = value
+            down.of = node
+            keys = (key, keys.first, keys.second, keys.third, node.fourth, stack.fifth)
+"""
+
+
+def test_loops_that_build_and_walk_structures_come_to_an_end(tmp_path: Path) -> None:
+    path = tmp_path / "nested.py"
+    path.write_text(NESTED + "from dslmut import fn\n" + NESTED.replace("\ndef ", "\n@fn\ndef "))
+    started = time.process_time()
+    assert check_file(path, Project()) == []
+    assert time.process_time() - started < 5

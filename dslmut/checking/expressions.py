@@ -10,15 +10,15 @@ from dslmut.checking import entities as en
 from dslmut.checking import knowledge as kn
 from dslmut.checking.calls import call
 from dslmut.checking.entities import Kind
+from dslmut.checking.environments import meet
 from dslmut.checking.origins import (
     NOTHING,
     PLAIN_VALUE,
-    Bound,
     Value,
+    bound_method,
     fresh_tensor,
     holding,
     join_all,
-    meet,
     part,
 )
 from dslmut.checking.targets import store
@@ -45,7 +45,7 @@ def attribute(walk: Walk, node: ast.Attribute) -> Value:
         (owner.type.cls is not None and owner.type.cls.members.method(node.attr))
         or _is_method_of_module(owner, node.attr)
     ):
-        return Value(en.CALLABLE, contents=(owner,), entity=Bound(owner, node.attr))
+        return bound_method(owner, node.attr)
     return walk.field_read(node, replace(value, reads=value.reads | owner.reads))
 
 
@@ -59,7 +59,7 @@ def tensor_attribute(owner: Value, attr: str) -> Value:
         return PLAIN_VALUE
     if attr in kn.VIEWS:
         return replace(owner, view=True)
-    return Value(en.CALLABLE, entity=Bound(owner, attr))
+    return bound_method(owner, attr)
 
 
 def subscript(walk: Walk, node: ast.Subscript) -> Value:

@@ -13,19 +13,16 @@ from dataclasses import dataclass, field, replace
 
 from dslmut.checking import entities as en
 from dslmut.checking.entities import Kind
+from dslmut.checking.environments import Binding, Environment, age, meet
 from dslmut.checking.facts import Alias, Change, Facts, FieldSet, Note, Rebinding, Signature, Verb
 from dslmut.checking.knowledge import SCRATCH
 from dslmut.checking.origins import (
     NOTHING,
-    Binding,
-    Environment,
     Origin,
     Read,
     Root,
     Value,
-    age,
     join,
-    meet,
     part,
     reads_in,
     with_contents,
@@ -198,8 +195,7 @@ class Walk:
         if name not in self.own and (name in mut_names or self.hides_mut(name, value)):
             self.facts.record(Rebinding(node, name, form))
             return
-        span = self.source.span(node)
-        binding = Binding(value, frozenset((o, span) for o in value.reachable))
+        binding = Binding.at(self.source.span(node), value)
         if owner is self or owner is None:
             self.env[name] = binding
         home = owner or self
@@ -207,7 +203,7 @@ class Walk:
         if before is None:
             home.ever[name] = binding
         else:
-            home.ever[name] = Binding(join(before.value, value), before.sites | binding.sites)
+            home.ever[name] = before.joined(join(before.value, value), binding.sites)
 
     def owner_of(self, name: str) -> Walk | None:
         """Return the walk over the function that a name belongs to; None for the module's."""
@@ -364,8 +360,8 @@ class Walk:
         if old.type.kind in SETTLED or value.reachable <= old.reachable:
             return
         span = self.source.span(node)
-        sites = binding.sites | {(o, span) for o in value.reachable}
-        self.env[name] = Binding(with_contents(old, value), sites)
+        sites = ((o, span) for o in value.reachable)
+        self.env[name] = binding.joined(with_contents(old, value), sites)
 
 
 def default_values(walk: Walk, node: FunctionNode) -> dict[str, Value]:
