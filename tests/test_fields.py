@@ -256,21 +256,67 @@ OLD_VALUES = """
     old = m.a; m.load_state_dict({"a": m.a + 1, "b": m.b}); return old * 1
     old = m.a; torch.add(m.a, 1, out=m.a); return old * 1
     old = m.a; nn.init.zeros_(m.a); return old * 1
+    box = types.SimpleNamespace(); box.old = m.a; m.a = m.a + 1; return box.old * 1
+    m.b = make(m.b); old = m.a; m.a = m.a + 1; return old * 1
+    return m.a + zero(mut(m))
+    return torch.add(m.a, zero(mut(m)))
+    return torch.add(input=m.a, other=zero(mut(m)))
+    return m.a.add(zero(mut(m)))
+    return torch.stack([m.a, zero(mut(m))])[0]
+    return m.a[int(zero(mut(m))[0, 0]) :]
+    olds = m.a, zero(mut(m)); return olds[0] * 1
+    olds = {"a": m.a, "b": zero(mut(m))}; return olds["a"] * 1
+    olds = [(m.a, zero(mut(m)))[0] for _ in range(2)]; return olds[0] * 1
+    m.a = old = m.a.T; return old.T
+    m.b = m.a = old = m.a; m.a = m.a + 1; return old * 1
+"""
+
+
+HEAD = """
+import types
+import torch
+from torch import Tensor, nn
+from dslmut import Mut, fn, mut, set_field
+
+def make(x):
+    return x * 2
+
+@fn
+def zero(m: Mut[nn.Module]) -> Tensor:
+    m.a = m.a * 0
+    return m.a * 1
 """
 
 
 @pytest.mark.parametrize("body", [b.strip() for b in OLD_VALUES.strip().splitlines()])
 def test_every_way_to_keep_an_old_value(load, body: str) -> None:
-    text = (
-        "import torch\nfrom torch import Tensor, nn\nfrom dslmut import Mut, fn, set_field\n\n@fn\n"
-    )
     lines = "\n".join(f"    {line}" for line in body.split("; "))
-    module = load(f"{text}def f(m: Mut[nn.Module]) -> Tensor:\n{lines}\n")
+    module = load(f"{HEAD}\n\n@fn\ndef f(m: Mut[nn.Module]) -> Tensor:\n{lines}\n")
     m = square()
     for p in m.parameters():
         p.grad = torch.ones(2, 2)
     assert module.f(mut(m)).tolist() == A
     assert m.a.tolist() != A
+
+
+AUGMENTED = """
+    m.a += zero(mut(m))
+    m.a[0] += zero(mut(m))[0]; m.a[1] = torch.tensor([3.0, 4.0])
+    m.a[:, 1] -= m.a[:, 1] * 0 + zero(mut(m))[0]; m.a[:, 0] = torch.tensor([1.0, 3.0])
+    m.a[int(zero(mut(m))[0, 0])] += torch.tensor([1.0, 2.0]); m.a[1] = torch.tensor([3.0, 4.0])
+    olds = [m.a]; olds[0] += 1; olds[0] -= 1
+    olds = {"a": m.a}; olds["a"] += 1; m.a = m.a - 1
+    old = m.a; m.b = m.b * 1; old.T.add_(1); m.a = m.a - 1
+"""
+
+
+@pytest.mark.parametrize("body", [b.strip() for b in AUGMENTED.strip().splitlines()])
+def test_what_is_augmented_is_read_before_the_value_is_computed(load, body: str) -> None:
+    lines = "\n".join(f"    {line}" for line in body.split("; "))
+    module = load(f"{HEAD}\n\n@fn\ndef f(m: Mut[nn.Module]) -> None:\n{lines}\n")
+    m = square()
+    module.f(mut(m))
+    assert m.a.tolist() == A
 
 
 def test_a_nested_function_sees_the_value_that_was_read() -> None:

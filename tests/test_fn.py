@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import importlib.util
 import inspect
+import linecache
 import pickle
 import sys
 import traceback
@@ -202,8 +204,19 @@ def test_generators_and_coroutines() -> None:
         m.weight = m.weight * 0
         return 1
 
+    @fn
+    @types.coroutine
+    def pause():
+        yield
+
+    async def waits() -> int:
+        await pause()
+        return await later(mut(m))
+
+    waiting = waits()
+    waiting.send(None)
     with pytest.raises(StopIteration) as stop:
-        later(mut(m)).send(None)
+        waiting.send(None)
     assert stop.value.value == 1
     assert not m.weight.any()
 
@@ -417,6 +430,33 @@ def test_forward_is_called_unmarked_by_torch() -> None:
     assert c.count == 1
 
 
+def test_only_the_receiver_of_a_method_is_called_unmarked() -> None:
+    class Copying(Counter):
+        @fn
+        def forward(self: Mut[Copying], x: Tensor, into: Mut[nn.Linear]) -> Tensor:
+            into.bias = into.bias * 0
+            self.count += 1
+            return x
+
+        @fn
+        def take(self: Mut[Copying], other: Mut[nn.Linear]) -> None:
+            other.bias = other.bias * 0
+
+    c, m = Copying(), net()
+    with pytest.raises(CheckError, match="E1103(.|\n)*may change its parameter `into`"):
+        c(torch.ones(2), m)
+    with pytest.raises(CheckError, match="E1103(.|\n)*may change its receiver"):
+        c.take(mut(m))
+    with pytest.raises(CheckError) as caught:
+        mut(c).take(m)
+    assert "may change its parameter `other`" in str(caught.value)
+    assert "write `mut(c).take(mut(m))`" in str(caught.value)
+    assert c.count == 0
+    assert m.bias.any()
+    c(torch.ones(2), mut(m))
+    assert not m.bias.any()
+
+
 def test_inside_fn_plain_functions_get_the_object() -> None:
     seen = []
 
@@ -506,6 +546,69 @@ def test_without_a_source_there_is_an_error() -> None:
         exec("@fn\ndef f(x: float) -> float:\n    return x", {"fn": fn})
 
 
+def test_above_a_wrapper_there_is_an_error() -> None:
+    def loud(f):
+        @functools.wraps(f)
+        def wrapper(*args, **kwargs):
+            return f(*args, **kwargs)
+
+        return wrapper
+
+    def double(m: Mut[nn.Linear]) -> None:
+        m.weight = m.weight * 2
+
+    with pytest.raises(CheckError, match="E1109(.|\n)*between `@fn` and `double`") as caught:
+        fn(loud(double))
+    assert "put `@fn` directly above the `def`" in str(caught.value)
+    again = fn(loud(fn(double)))  # a wrapper of what is checked already is no hidden text
+    m = net()
+    before = m.weight.clone()
+    again(mut(m))
+    assert torch.equal(m.weight, before * 2)
+
+
+def test_suppressed_reports_at_decoration(load) -> None:
+    text = (
+        "from torch import nn\n"
+        "from dslmut import fn\n"
+        "@fn\n"
+        "def f(m: nn.Linear) -> None:\n"
+        "    m.weight = m.weight * 2  # dslmut: ignore[E1102]\n"
+        "    m.bias = m.bias * 2\n"
+    )
+    with pytest.raises(CheckError) as caught:
+        load(text)
+    assert [d.span.start.line for d in caught.value.diagnostics if d.span] == [6]
+    module = load(text.replace("m.bias * 2", "m.bias * 2  # dslmut: ignore[E1103, E1102]"))
+    m = net()
+    before = m.weight.clone()
+    module.f(m)
+    assert torch.equal(m.weight, before * 2)
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "latin-1"])
+def test_files_in_other_encodings(load, tmp_path, encoding: str) -> None:
+    text = (
+        "# -*- coding: latin-1 -*-\n" * (encoding == "latin-1") + "from torch import nn\n"
+        "from dslmut import Mut, fn\n"
+        "@fn\n"
+        "def f(m: Mut[nn.Linear]) -> str:\n"
+        "    größe = 'é'; m.bias = m.bias * 0\n"
+        "    return größe\n"
+    )
+    load("")
+    path = tmp_path / "encoded.py"
+    path.write_bytes(text.encode(encoding))
+    spec = importlib.util.spec_from_file_location("encoded", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    m = net()
+    assert module.f(mut(m)) == "é"
+    assert not m.bias.any()
+
+
 def test_two_lambdas_on_one_line() -> None:
     pair = (fn(lambda x: x + 1), fn(lambda x: x + 2))
     assert [f(1) for f in pair] == [2, 3]
@@ -514,11 +617,33 @@ def test_two_lambdas_on_one_line() -> None:
 def test_a_stale_source_is_an_error(load, tmp_path) -> None:
     module = load("def f(x: float) -> float:\n    return x\n", "stale")
     (tmp_path / "stale.py").write_text("\n\ndef g(y: float) -> float:\n    return y\n")
-    import linecache
-
     linecache.checkcache()
     with pytest.raises(CheckError, match="E1109(.|\n)*was changed since"):
         fn(module.f)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("return x * 2", "return x * 3"),
+        ("return x * 2", "return abs(x) * 2"),
+        ("return x * 2", "\n    return x * 2"),
+        ("f(x: float)", "f(x: float, y: int)"),
+        ("def f", "def g"),
+        ("return x * 2", "return x * ("),
+    ],
+)
+def test_a_file_that_was_edited_after_its_import(load, tmp_path, old: str, new: str) -> None:
+    text = "def f(x: float) -> float:\n    return x * 2\n"
+    module = load(text, "edited")
+    path = tmp_path / "edited.py"
+    path.write_text(text.replace(old, new))
+    linecache.checkcache()
+    with pytest.raises(CheckError, match="E1109(.|\n)*was changed since"):
+        fn(module.f)
+    path.write_text(text + "# more\n")
+    linecache.checkcache()
+    assert fn(module.f)(2.0) == 4.0
 
 
 def test_postponed_annotations_of_names_for_type_checkers_only(load) -> None:

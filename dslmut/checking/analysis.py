@@ -10,9 +10,10 @@ from pathlib import Path
 from dslmut.checking import entities as en
 from dslmut.checking.definitions import decorator_word
 from dslmut.checking.entities import Kind, Parameter, Passing, Type, Word
+from dslmut.checking.environments import Binding
 from dslmut.checking.expressions import EXPRESSIONS
 from dslmut.checking.facts import Facts, Signature
-from dslmut.checking.origins import Binding, Origin, Root, Value, join
+from dslmut.checking.origins import Origin, Root, Value, join
 from dslmut.checking.resolve import Resolver, read_annotation, read_parameters
 from dslmut.checking.rules import fields, mutation, optimizers
 from dslmut.checking.scopes import arguments_of
@@ -145,8 +146,7 @@ def _seed_inner(walk: Walk, node: FunctionNode, defaults: Mapping[str, Value]) -
 
 
 def _bind_parameter(walk: Walk, argument: ast.arg, value: Value) -> None:
-    span = walk.source.span(argument)
-    binding = Binding(value, frozenset((o, span) for o in value.reachable))
+    binding = Binding.at(walk.source.span(argument), value)
     walk.env[argument.arg] = walk.ever[argument.arg] = binding
 
 
@@ -170,6 +170,7 @@ def check_file(path: Path, project: Project, text: str | None = None) -> list[Di
     Raises:
         SyntaxError: If it cannot be parsed.
     """
+    project.refresh()
     source = parse(str(path), read(path) if text is None else text)
     home, dotted = home_of(path)
     return check_source(source, ModuleFile(source, dotted, project, home))

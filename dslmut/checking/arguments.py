@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dslmut.checking import entities as en
 from dslmut.checking.entities import Function, Parameter, Passing
@@ -70,16 +70,20 @@ def unmarked(walk: Walk, node: ast.expr) -> tuple[bool, ast.expr]:
 
 
 def arguments(walk: Walk, node: ast.Call) -> list[Given]:
-    """Evaluate the arguments of a call, in order."""
+    """Evaluate the arguments of a call, in order: each waits until the last is evaluated."""
     given = [_argument(walk, a, None) for a in node.args]
-    return given + [_argument(walk, k.value, k.arg, star=k.arg is None) for k in node.keywords]
+    given += [_argument(walk, k.value, k.arg, star=k.arg is None) for k in node.keywords]
+    return [replace(g, value=walk.used(walk.done(g.node))) for g in given]
 
 
 def _argument(walk: Walk, node: ast.expr, keyword: str | None, star: bool = False) -> Given:
     if isinstance(node, ast.Starred):
-        return Given(node, node.value, walk.evaluate(node), star=True)
-    marked, subject = unmarked(walk, node)
-    value = walk.handle(subject) if marked else walk.evaluate(subject)
+        marked, subject, star = False, node.value, True
+        value = walk.evaluate(node)
+    else:
+        marked, subject = unmarked(walk, node)
+        value = walk.handle(subject) if marked else walk.evaluate(subject)
+    walk.wait(node, value)
     return Given(node, subject, value, marked, keyword, star)
 
 

@@ -17,7 +17,8 @@ from dslmut.checking.origins import (
     join_all,
     part,
 )
-from dslmut.checking.walk import Walk, attribute_owners
+from dslmut.checking.values import attribute_owners
+from dslmut.checking.walk import Walk
 
 Items = list[Value]
 """What iterating over each argument gives."""

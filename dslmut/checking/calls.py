@@ -12,7 +12,8 @@ from dslmut.checking.facts import Misplaced, Note, Place, Verb
 from dslmut.checking.methods import call_method
 from dslmut.checking.origins import Bound, Value, fresh_tensor, join_all
 from dslmut.checking.results import construct, result, unknown_result
-from dslmut.checking.walk import Walk, is_tensor
+from dslmut.checking.values import is_tensor
+from dslmut.checking.walk import Walk
 
 
 def call(walk: Walk, node: ast.Call) -> Value:
@@ -25,8 +26,9 @@ def call(walk: Walk, node: ast.Call) -> Value:
         callee = walk.peek(func)
         return apply(walk, node, callee, arguments(walk, node))
     marked, subject = unmarked(walk, func.value)
-    receiver = _receiver(walk, subject, func.attr, marked)
+    walk.wait(func, _receiver(walk, subject, func.attr, marked))
     given = arguments(walk, node)
+    receiver = walk.used(walk.done(func))
     if isinstance(receiver.entity, en.Module | en.Class):
         return apply(walk, node, walk.attribute(receiver, func.attr), given)
     return call_method(walk, node, func.attr, Given(func.value, subject, receiver, marked), given)

@@ -10,19 +10,20 @@ from dslmut.checking import entities as en
 from dslmut.checking import knowledge as kn
 from dslmut.checking.calls import call
 from dslmut.checking.entities import Kind
+from dslmut.checking.environments import meet
 from dslmut.checking.origins import (
     NOTHING,
     PLAIN_VALUE,
-    Bound,
     Value,
+    bound_method,
     fresh_tensor,
     holding,
     join_all,
-    meet,
     part,
 )
 from dslmut.checking.targets import store
-from dslmut.checking.walk import Walk, default_values, is_tensor
+from dslmut.checking.values import is_tensor
+from dslmut.checking.walk import Walk, default_values
 
 
 def name(walk: Walk, node: ast.Name) -> Value:
@@ -44,8 +45,8 @@ def attribute(walk: Walk, node: ast.Attribute) -> Value:
         (owner.type.cls is not None and owner.type.cls.members.method(node.attr))
         or _is_method_of_module(owner, node.attr)
     ):
-        return Value(en.CALLABLE, contents=(owner,), entity=Bound(owner, node.attr))
-    return walk.field_read(node, value)
+        return bound_method(owner, node.attr)
+    return walk.field_read(node, replace(value, reads=value.reads | owner.reads))
 
 
 def _is_method_of_module(owner: Value, attr: str) -> bool:
@@ -58,27 +59,29 @@ def tensor_attribute(owner: Value, attr: str) -> Value:
         return PLAIN_VALUE
     if attr in kn.VIEWS:
         return replace(owner, view=True)
-    return Value(en.CALLABLE, entity=Bound(owner, attr))
+    return bound_method(owner, attr)
 
 
 def subscript(walk: Walk, node: ast.Subscript) -> Value:
     """``owner[index]``."""
     owner = walk.evaluate(node.value)
+    walk.wait(node, owner)
+    index = walk.evaluate if is_tensor(owner) else walk.handle
+    index(node.slice)
+    owner = walk.used(walk.done(node))
     if is_tensor(owner):
-        walk.evaluate(node.slice)
         return replace(owner, view=True)
-    walk.handle(node.slice)
     match node.slice:
         case ast.Constant(value=int(i)) if owner.positional:
             if -len(owner.contents) <= i < len(owner.contents):
                 return owner.contents[i]
     found = part(owner, "[]")
-    return replace(found, reads=owner.reads) if owner.reads else walk.field_read(node, found)
+    return walk.field_read(node, replace(found, reads=owner.reads))
 
 
 def binary(walk: Walk, node: ast.BinOp) -> Value:
     """``a + b``: arithmetic allocates; containers hold what both held."""
-    return operated(walk, node, walk.evaluate(node.left), walk.evaluate(node.right))
+    return operated(walk, node, *walk.operands([node.left, node.right]))
 
 
 def operated(walk: Walk, node: ast.AST, *operands: Value) -> Value:
@@ -127,7 +130,7 @@ def compare(walk: Walk, node: ast.Compare) -> Value:
     identity = any(isinstance(op, ast.Is | ast.IsNot) for op in node.ops)
     about_none = any(isinstance(o, ast.Constant) and o.value is None for o in operands)
     read = walk.handle if identity and not about_none else walk.evaluate
-    values = [read(o) for o in operands]
+    values = walk.operands(operands, read)
     return PLAIN_VALUE if identity else operated(walk, node, *values)
 
 
@@ -140,14 +143,14 @@ def walrus(walk: Walk, node: ast.NamedExpr) -> Value:
 
 def tuple_(walk: Walk, node: ast.Tuple) -> Value:
     """``(a, b)``: each keeps its position, unless there is a star."""
-    values = [walk.evaluate(e) for e in node.elts]
+    values = walk.in_order(node.elts)
     starred = any(isinstance(e, ast.Starred) for e in node.elts)
     return holding(values, walk.fresh(node), positional=not starred)
 
 
 def list_(walk: Walk, node: ast.List | ast.Set) -> Value:
     """``[a, b]``."""
-    return holding([walk.evaluate(e) for e in node.elts], walk.fresh(node))
+    return holding(walk.in_order(node.elts), walk.fresh(node))
 
 
 def dict_(walk: Walk, node: ast.Dict) -> Value:
@@ -156,8 +159,8 @@ def dict_(walk: Walk, node: ast.Dict) -> Value:
         if key is not None:
             walk.handle(key)
     values = [
-        walk.evaluate(v) if k is not None else part(walk.evaluate(v), "[]")
-        for k, v in zip(node.keys, node.values)
+        value if key is not None else part(value, "[]")
+        for key, value in zip(node.keys, walk.in_order(node.values))
     ]
     return holding(values, walk.fresh(node))
 
@@ -172,7 +175,6 @@ def comprehension(
     walk: Walk, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
 ) -> Value:
     """``[e for a in b if c]``: the targets are names of its own."""
-    results: list[Value] = []
     with walk.own_names(comprehension_names(node)):
         for generator in node.generators:
             iterable = walk.evaluate(generator.iter)
@@ -180,12 +182,14 @@ def comprehension(
             store(walk, generator.target, item, None, "for")
             for condition in generator.ifs:
                 walk.evaluate(condition)
+        element = node.value if isinstance(node, ast.DictComp) else node.elt
         if isinstance(node, ast.DictComp):
             walk.handle(node.key)
-            results.append(walk.evaluate(node.value))
-        else:
-            results.append(walk.evaluate(node.elt))
-    return holding(results, walk.fresh(node))
+        # Twice, since the next round may change what this one read.
+        walk.wait(node, walk.evaluate(element))
+        walk.evaluate(element)
+        result = walk.done(node)
+    return holding([result], walk.fresh(node))
 
 
 def comprehension_names(

@@ -51,7 +51,9 @@ class LiveResolver:
         self._surroundings = surroundings
         self._source, self._definition = source, definition
         dotted = str(function.__globals__.get("__name__", ""))
-        file = ModuleFile(source, dotted, _project(), Path(source.path).parent)
+        project = _project()
+        project.refresh()
+        file = ModuleFile(source, dotted, project, Path(source.path).parent)
         self._text = StaticResolver(file, definition)
 
     def name(self, name: str) -> Entity | None:

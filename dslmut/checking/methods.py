@@ -48,7 +48,9 @@ def _own_method(
     """Call a method whose definition is known."""
     parameters = method.parameters or ()
     itself = parameters[0] if method.method and parameters else None
-    passed = Passed(receiver.node, receiver.marked or is_super(receiver.subject), itself)
+    # Nobody can mark `super()`: where a marker is due, it counts as marked.
+    marked = receiver.marked or (method.marks_receiver and is_super(receiver.subject))
+    passed = Passed(receiver.node, marked, itself)
     if receiver.marked or method.marks_receiver:
         mark(walk, receiver, method.name)
     rest = method.parameters and method.parameters[1:] if method.method else method.parameters

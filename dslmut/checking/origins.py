@@ -1,4 +1,4 @@
-"""The lattice: what a value may be, hold and share, and how that is joined where paths meet."""
+"""The lattice: what a value may be, hold and share, and how two of them are joined."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from dslmut.checking.entities import (
+    CALLABLE,
     FIELD,
     MARKABLE,
     PART,
@@ -19,10 +20,15 @@ from dslmut.checking.entities import (
     container,
     join_types,
 )
-from dslmut.diagnostics.model import Span
 
 DEPTH = 4
 """Paths are cut here, so that loops that walk down a structure reach a fixed point."""
+
+WAYS = 8
+"""With more ways than these from a root to a value, it is just any part of that root."""
+
+ANYWHERE = "*"
+"""The path of any part at all; what leads on from there is the same."""
 
 
 class Root(enum.Enum):
@@ -42,7 +48,7 @@ class Origin:
         root: Which sort of thing.
         name: Its name; for a fresh one, the place that made it.
         kind: Of the root itself.
-        path: The way from the root down to the value; ``[]`` for an item.
+        path: The way from the root down to the value; ``[]`` for an item, or ``*`` alone.
     """
 
     root: Root
@@ -52,7 +58,9 @@ class Origin:
 
     def deeper(self, step: str) -> Origin:
         """Return the origin of a part."""
-        return replace(self, path=(*self.path, step)) if len(self.path) < DEPTH else self
+        if len(self.path) == DEPTH or self.path == (ANYWHERE,):
+            return self
+        return replace(self, path=(*self.path, step))
 
     @property
     def changeable(self) -> bool:
@@ -70,12 +78,30 @@ class Origin:
         """Say whether a change of one may show in the other: one is the other, or a part of it."""
         if (self.root, self.name) != (other.root, other.name):
             return False
-        return all(a == b or "[]" in (a, b) for a, b in zip(self.path, other.path))
+        return all(a == b or {a, b} & _SOME for a, b in zip(self.path, other.path))
 
     def __str__(self) -> str:
-        if "[]" in self.path:
+        if _SOME & {*self.path}:
             return f"a part of `{self.name}`"
         return f"`{'.'.join((self.name, *self.path))}`"
+
+
+_SOME = frozenset({"[]", ANYWHERE})
+
+
+def few(origins: frozenset[Origin]) -> frozenset[Origin]:
+    """Return origins of which no root has too many ways, so that joining them comes to an end."""
+    if len(origins) <= WAYS and not any(o.path == (ANYWHERE,) for o in origins):
+        return origins
+    parts: dict[tuple[Root, str], list[Origin]] = {}
+    for origin in origins:
+        if origin.path:
+            parts.setdefault((origin.root, origin.name), []).append(origin)
+    kept = {o for o in origins if not o.path}
+    for ways in parts.values():
+        anywhere = replace(ways[0], path=(ANYWHERE,))
+        kept.update({anywhere} if len(ways) > WAYS or anywhere in ways else ways)
+    return frozenset(kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +186,24 @@ def join(a: Value, b: Value) -> Value:
         contents = _pooled((*a.contents, *b.contents))
     return Value(
         type=join_types(a.type, b.type),
-        origins=a.origins | b.origins,
+        origins=few(a.origins | b.origins),
         contents=contents,
         positional=positional,
-        reads=a.reads | b.reads,
+        reads=_by_site(a.reads | b.reads),
         entity=a.entity if a.entity == b.entity else None,
         view=a.view or b.view,
     )
+
+
+def _by_site(reads: frozenset[Read]) -> frozenset[Read]:
+    """Join what one expression has read at different times."""
+    joined: dict[tuple[int, bool], frozenset[Origin]] = {}
+    for read in reads:
+        key = (read.site, read.stale)
+        joined[key] = few(joined.get(key, frozenset()) | read.origins)
+    if len(joined) == len(reads):
+        return reads
+    return frozenset(Read(site, origins, stale) for (site, stale), origins in joined.items())
 
 
 def join_all(values: Iterable[Value]) -> Value:
@@ -201,7 +238,11 @@ def part(value: Value, step: str, type: Type = UNKNOWN) -> Value:
     items = join_all(value.contents)
     # A container that was made here has no items but those that it holds.
     fresh = all(o.root is Root.FRESH for o in value.origins)
-    return items if fresh and step == "[]" else join(own, items)
+    if fresh and step == "[]":
+        return items
+    # What a model holds is a part of it, whatever it was before.
+    joined = join(own, items)
+    return replace(joined, type=type) if type.kind in (Kind.FIELD, Kind.PART) else joined
 
 
 def _type_of_part(whole: Value) -> Type:
@@ -240,59 +281,7 @@ def _shallow(value: Value) -> Value:
     """Return a value as it is put into a container, without what lies too deep in it."""
     if _depth(value) < NESTING:
         return value
-    return Value(UNKNOWN, value.reachable)
-
-
-def _depth(value: Value) -> int:
-    return 1 + max(map(_depth, value.contents), default=0)
-
-
-def fresh_tensor(origin: Origin) -> Value:
-    """Return a tensor that was just allocated."""
-    return Value(TENSOR, frozenset({origin}))
-
-
-# -- environments --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Binding:
-    """What a name holds at one point, and where each thing that it may be was bound to it."""
-
-    value: Value
-    sites: frozenset[tuple[Origin, Span]] = frozenset()
-
-    def site_of(self, origin: Origin) -> tuple[Span, Origin] | None:
-        """Return the first place that bound a thing of that root to the name, and the thing."""
-        found = [(s, o) for o, s in self.sites if (o.root, o.name) == (origin.root, origin.name)]
-        return min(found, key=lambda f: (f[0].start, str(f[1])), default=None)
-
-
-class Environment(dict[str, Binding]):
-    """What each local name holds at one point of a function."""
-
-    def fork(self) -> Environment:
-        """Return a copy, for one branch."""
-        return Environment(self)
-
-    def stale(self, changed: frozenset[Origin]) -> None:
-        """Note that something was changed: values read from it before are of the past."""
-        for name, binding in self.items():
-            aged = age(binding.value, changed)
-            if aged is not binding.value:
-                self[name] = Binding(aged, binding.sites)
-
-
-def age(value: Value, changed: Iterable[Origin]) -> Value:
-    """Mark those field reads of a value, and of what it holds, stale that a change may show in."""
-    changed = frozenset(changed)
-    contents = tuple(age(v, changed) for v in value.contents)
-    reads = value.reads
-    if any(_hit(r, changed) for r in reads):
-        reads = frozenset(replace(r, stale=r.stale or _hit(r, changed)) for r in reads)
-    if reads is value.reads and all(a is b for a, b in zip(contents, value.contents)):
-        return value
-    return replace(value, reads=reads, contents=contents)
+    return Value(UNKNOWN, value.reachable, reads=frozenset(reads_in(value)))
 
 
 def reads_in(value: Value) -> Iterator[Read]:
@@ -302,24 +291,16 @@ def reads_in(value: Value) -> Iterator[Read]:
         yield from reads_in(inner)
 
 
-def _hit(read: Read, changed: frozenset[Origin]) -> bool:
-    return not read.stale and any(a.overlaps(b) for a in read.origins for b in changed)
+def _depth(value: Value) -> int:
+    return 1 + max(map(_depth, value.contents), default=0)
 
 
-def meet(environments: Iterable[Environment | None]) -> Environment | None:
-    """Join the environments of paths that meet; None is a path that does not get there."""
-    alive = [e for e in environments if e is not None]
-    if not alive:
-        return None
-    joined = alive[0].fork()
-    for environment in alive[1:]:
-        for name, binding in environment.items():
-            here = joined.get(name)
-            joined[name] = binding if here is None else _join_bindings(here, binding)
-    return joined
+def bound_method(receiver: Value, name: str) -> Value:
+    """Return a method with its receiver, as in ``f = m.train``."""
+    receiver = _shallow(receiver)
+    return Value(CALLABLE, contents=(receiver,), entity=Bound(receiver, name))
 
 
-def _join_bindings(a: Binding, b: Binding) -> Binding:
-    if a == b:
-        return a
-    return Binding(join(a.value, b.value), a.sites | b.sites)
+def fresh_tensor(origin: Origin) -> Value:
+    """Return a tensor that was just allocated."""
+    return Value(TENSOR, frozenset({origin}))

@@ -5,14 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from dslmut.checking.origins import (
-    NOTHING,
-    Environment,
-    Value,
-    join,
-    meet,
-    part,
-)
+from dslmut.checking.environments import Environment, meet
+from dslmut.checking.origins import NOTHING, Value, join, part
 from dslmut.checking.targets import store
 from dslmut.checking.walk import Loop, Walk
 

@@ -18,8 +18,10 @@ from dslmut.checking.origins import (
     fresh_tensor,
     holding,
     join_all,
+    with_contents,
 )
-from dslmut.checking.walk import Walk, is_tensor
+from dslmut.checking.values import is_tensor
+from dslmut.checking.walk import Walk
 
 
 def result(
@@ -61,7 +63,8 @@ def known_result(walk: Walk, node: ast.AST, type: Type, values: list[Value]) -> 
     contents = join_all(v for s in same for v in s.contents)
     if type.kind is Kind.CONTAINER:
         contents = join_all([contents, *(v for v in values if v not in same)])
-    return Value(type, origins, contents=(contents,) if contents.reachable else ())
+    made = Value(type, origins)
+    return with_contents(made, contents) if contents.reachable else made
 
 
 def may_be(given: Type, result: Type) -> bool:
@@ -108,5 +111,5 @@ def construct(walk: Walk, node: ast.Call, cls: en.Class, given: list[Given]) -> 
         for value in values:  # an optimizer needs the parameters themselves
             walk.needed(value)
     held = join_all(values)
-    contents = (held,) if held.reachable else ()
-    return Value(cls.type, frozenset({walk.fresh(node, cls.kind)}), contents)
+    made = Value(cls.type, frozenset({walk.fresh(node, cls.kind)}))
+    return with_contents(made, held) if held.reachable else made

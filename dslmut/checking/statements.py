@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 
 from dslmut.checking import definitions
 from dslmut.checking import entities as en
@@ -23,16 +24,18 @@ from dslmut.checking.paths import (
     with_,
 )
 from dslmut.checking.targets import change_item, store
-from dslmut.checking.walk import Walk, default_values, is_tensor
+from dslmut.checking.values import is_tensor
+from dslmut.checking.walk import Walk, default_values
 
 # -- assignments ---------------------------------------------------------------------------------
 
 
 def assign(walk: Walk, node: ast.Assign) -> None:
     """``a = b = value``."""
-    value = walk.evaluate(node.value)
+    walk.wait(node, walk.evaluate(node.value))
     for target in node.targets:
-        store(walk, target, value, node.value)
+        store(walk, target, walk.waited(node), node.value)
+    walk.done(node)
 
 
 def annotated_assign(walk: Walk, node: ast.AnnAssign) -> None:
@@ -47,26 +50,37 @@ def augmented_assign(walk: Walk, node: ast.AugAssign) -> None:
     if isinstance(target, ast.Name):
         _augment_name(walk, node, target)
         return
+    owner = walk.handle(target.value)
+    loaded = walk.evaluate(target)
+    walk.wait(target, walk.field_read(target, replace(loaded, reads=frozenset())))
     value = walk.evaluate(node.value)
+    walk.used(walk.done(target))
     if isinstance(target, ast.Attribute):
         walk.set_attribute(target, Value(value.type), None)
-    else:
+    elif is_tensor(owner) or owner.inside_model:
         store(walk, target, value, None)
+    else:  # a container's item: a tensor is changed itself
+        _augment_tensor(walk, node, loaded)
+        store(walk, target, Value(value.type), None)
+
+
+def _augment_tensor(walk: Walk, node: ast.AugAssign, tensor: Value) -> None:
+    """Change a tensor in place: the one that a name or a container has."""
+    if tensor.in_storage:
+        walk.facts.note(node, Note.IN_PLACE)
+    if is_tensor(tensor):
+        walk.needed(tensor)
+        walk.change(node, node.target, tensor.origins, Verb.AUGMENT, SIGNS[type(node.op)])
 
 
 def _augment_name(walk: Walk, node: ast.AugAssign, target: ast.Name) -> None:
     old = walk.lookup(target.id)
     value = walk.evaluate(node.value)
-    sign = SIGNS[type(node.op)]
-    if old.in_storage:
-        walk.facts.note(node, Note.IN_PLACE)
-    if is_tensor(old):
-        walk.needed(old)
-        walk.change(node, target, old.origins, Verb.AUGMENT, sign)
-        return
-    # A number, or an object that may return itself; a list comes to hold further items.
-    added = with_contents(old, part(value, "[]")) if value.reachable else old
-    walk.bind(target.id, added, node, f"{sign}=")
+    _augment_tensor(walk, node, old)
+    if not is_tensor(old):
+        # A number, or an object that may return itself; a list comes to hold further items.
+        added = with_contents(old, part(value, "[]")) if value.reachable else old
+        walk.bind(target.id, added, node, f"{SIGNS[type(node.op)]}=")
 
 
 def delete(walk: Walk, node: ast.Delete) -> None:

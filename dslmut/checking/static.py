@@ -28,7 +28,7 @@ from dslmut.checking.source import Definition, Source, parse, read
 
 
 class Project:
-    """The files that names may lead to; one that changes is read again.
+    """The files that names may lead to: each is read once, until one of them changes.
 
     Args:
         roots: Folders that modules are imported from, besides that of the checked file.
@@ -37,18 +37,23 @@ class Project:
     def __init__(self, roots: Iterable[Path] | None = None) -> None:
         paths = [Path(p) for p in sys.path if p] if roots is None else roots
         self._roots = tuple(p for p in paths if p.is_dir())
-        self._files: dict[tuple[Path, str], tuple[int, ModuleFile | None]] = {}
+        self._files: dict[tuple[Path, str], ModuleFile | None] = {}
+        self._stamps: dict[Path, int] = {}
+
+    def refresh(self) -> None:
+        """Forget everything if a file changed: what others know of its names is old as well."""
+        if any(_stamp(path) != stamp for path, stamp in self._stamps.items()):
+            self._files, self._stamps = {}, {}
 
     def module(self, dotted: str, home: Path | None = None) -> ModuleFile | None:
         """Return a module by its dotted name, or None where there is no file to read."""
         path = next((p for p in self._candidates(dotted, home) if p.is_file()), None)
         if path is None:
             return None
-        stamp = path.stat().st_mtime_ns
-        known = self._files.get((path, dotted))
-        if known is None or known[0] != stamp:
-            known = self._files[path, dotted] = (stamp, self._read(path, dotted, home))
-        return known[1]
+        if (path, dotted) not in self._files:
+            self._stamps[path] = _stamp(path)
+            self._files[path, dotted] = self._read(path, dotted, home)
+        return self._files[path, dotted]
 
     def exists(self, dotted: str, home: Path | None) -> bool:
         """Say whether a dotted name is a module or package with a file or folder."""
@@ -68,6 +73,14 @@ class Project:
             return ModuleFile(parse(str(path), read(path)), dotted, self, home)
         except (OSError, SyntaxError, ValueError, RecursionError):
             return None
+
+
+def _stamp(path: Path) -> int:
+    """Return when a file was last changed; 0 if it is gone."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def home_of(path: Path) -> tuple[Path, str]:

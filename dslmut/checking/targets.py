@@ -8,12 +8,12 @@ from dslmut.checking import entities as en
 from dslmut.checking.entities import Kind
 from dslmut.checking.facts import Note, Verb
 from dslmut.checking.origins import (
-    Binding,
     Value,
     join_all,
     part,
 )
-from dslmut.checking.walk import Walk, is_tensor
+from dslmut.checking.values import is_tensor
+from dslmut.checking.walk import Walk
 
 
 def store(
@@ -46,18 +46,17 @@ def unpack(
 ) -> None:
     """Give several targets what a value holds, in order.
 
-    The values wait in the environment, since storing one may change what the next was read from.
+    The values wait, since storing one may change what the next was read from.
     """
-    waiting = f"<values for {id(targets)}>"
-    walk.env[waiting] = Binding(Value(contents=tuple(_positions(targets, value)), positional=True))
+    for target, waiting in zip(targets, _positions(targets, value)):
+        walk.wait(target, waiting)
     sources = source.elts if isinstance(source, ast.Tuple | ast.List) else []
     paired = len(sources) == len(targets) and not any(
         isinstance(x, ast.Starred) for x in [*sources, *targets]
     )
     for number, target in enumerate(targets):
-        pending = walk.env[waiting].value.contents[number]
-        store(walk, target, walk.used(pending), sources[number] if paired else None, form)
-    walk.env.pop(waiting, None)
+        pending = walk.used(walk.done(target))
+        store(walk, target, pending, sources[number] if paired else None, form)
 
 
 def _positions(targets: list[ast.expr], value: Value) -> list[Value]:

@@ -13,19 +13,16 @@ from dataclasses import dataclass, field, replace
 
 from dslmut.checking import entities as en
 from dslmut.checking.entities import Kind
+from dslmut.checking.environments import Binding, Environment, age, meet
 from dslmut.checking.facts import Alias, Change, Facts, FieldSet, Note, Rebinding, Signature, Verb
 from dslmut.checking.knowledge import SCRATCH
 from dslmut.checking.origins import (
     NOTHING,
-    Binding,
-    Environment,
     Origin,
     Read,
     Root,
     Value,
-    age,
     join,
-    meet,
     part,
     reads_in,
     with_contents,
@@ -33,8 +30,11 @@ from dslmut.checking.origins import (
 from dslmut.checking.resolve import Resolver, type_of
 from dslmut.checking.scopes import arguments_of, bound_names, rebound_inside
 from dslmut.checking.source import FunctionNode, Source
+from dslmut.checking.trees import root_name
+from dslmut.checking.values import SETTLED, attribute_owners, is_ordinary
 
 Handler = Callable[["Walk", ast.AST], object]
+Reader = Callable[[ast.expr], Value]
 
 
 @dataclass
@@ -154,7 +154,7 @@ class Walk:
         """Return what a name may be at this point."""
         binding = self.env.get(name)
         if binding is not None and name in self.rebound:
-            return join(binding.value, self.ever[name].value)
+            return join(binding.value, self.captured(name))
         if binding is not None:
             return binding.value
         if name in self.locals:
@@ -195,8 +195,7 @@ class Walk:
         if name not in self.own and (name in mut_names or self.hides_mut(name, value)):
             self.facts.record(Rebinding(node, name, form))
             return
-        span = self.source.span(node)
-        binding = Binding(value, frozenset((o, span) for o in value.reachable))
+        binding = Binding.at(self.source.span(node), value)
         if owner is self or owner is None:
             self.env[name] = binding
         home = owner or self
@@ -204,7 +203,7 @@ class Walk:
         if before is None:
             home.ever[name] = binding
         else:
-            home.ever[name] = Binding(join(before.value, value), before.sites | binding.sites)
+            home.ever[name] = before.joined(join(before.value, value), binding.sites)
 
     def owner_of(self, name: str) -> Walk | None:
         """Return the walk over the function that a name belongs to; None for the module's."""
@@ -252,15 +251,38 @@ class Walk:
             self.facts.note(read.site, Note.HANDLE)
         return value
 
+    def operands(self, nodes: Iterable[ast.expr], read: Reader | None = None) -> list[Value]:
+        """Evaluate expressions in order, all of which are used together at the end."""
+        return [self.used(v) for v in self.in_order(nodes, read)]
+
+    def in_order(self, nodes: Iterable[ast.expr], read: Reader | None = None) -> list[Value]:
+        """Evaluate expressions in order; one may change what those before it have read."""
+        nodes = list(nodes)
+        for node in nodes:
+            self.wait(node, (read or self.evaluate)(node))
+        return [self.done(node) for node in nodes]
+
+    def wait(self, node: ast.AST, value: Value) -> None:
+        """Keep a value while others are evaluated: in the environment, where changes age it."""
+        self.env[_waiting(node)] = Binding(value)
+
+    def waited(self, node: ast.AST) -> Value:
+        """Return a value that waits, with what was changed since."""
+        return self.env[_waiting(node)].value
+
+    def done(self, node: ast.AST) -> Value:
+        """Return a value that need not wait any more."""
+        value = self.waited(node)
+        del self.env[_waiting(node)]
+        return value
+
     def peek(self, node: ast.expr) -> Value:
         """Evaluate an expression of which neither the value nor the object is needed."""
         return self.lookup(node.id) if isinstance(node, ast.Name) else self.evaluate(node)
 
     def handle(self, node: ast.expr) -> Value:
         """Evaluate an expression that is needed as the very object, not as a value."""
-        return (
-            self.needed(self.lookup(node.id)) if isinstance(node, ast.Name) else self.evaluate(node)
-        )
+        return self.needed(self.peek(node))
 
     def field_read(self, node: ast.expr, value: Value) -> Value:
         """Return what an expression reads; if that may be a field, the read is remembered."""
@@ -320,7 +342,7 @@ class Walk:
         self.note_alias(target, value)
         owners = attribute_owners(owner, target.attr)
         self.change(target, target.value, owners, Verb.FIELD, target.attr)
-        if value.type.kind not in SETTLED:
+        if is_ordinary(owner) or value.type.kind not in SETTLED:
             self.hold(target.value, value, target)
 
     def note_alias(self, target: ast.expr, value: Value) -> None:
@@ -338,8 +360,8 @@ class Walk:
         if old.type.kind in SETTLED or value.reachable <= old.reachable:
             return
         span = self.source.span(node)
-        sites = binding.sites | {(o, span) for o in value.reachable}
-        self.env[name] = Binding(with_contents(old, value), sites)
+        sites = ((o, span) for o in value.reachable)
+        self.env[name] = binding.joined(with_contents(old, value), sites)
 
 
 def default_values(walk: Walk, node: FunctionNode) -> dict[str, Value]:
@@ -351,38 +373,5 @@ def default_values(walk: Walk, node: FunctionNode) -> dict[str, Value]:
     return {argument.arg: walk.evaluate(default) for argument, default in pairs}
 
 
-SETTLED = frozenset({Kind.TENSOR, Kind.FIELD, Kind.PLAIN})
-"""What cannot come to hold anything: a tensor copies what is put into it."""
-
-
-def root_name(node: ast.expr) -> str | None:
-    """Return the name that an expression starts from."""
-    while isinstance(node, ast.Attribute | ast.Subscript | ast.Starred):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else None
-
-
-def is_tensor(value: Value) -> bool:
-    """Say whether a value is a tensor, of a model or not."""
-    return value.type.kind in (Kind.TENSOR, Kind.FIELD)
-
-
-def is_ordinary(owner: Value) -> bool:
-    """Say whether assigning an attribute of it is certainly no field of a model."""
-    return owner.type.kind in (Kind.OBJECT, Kind.CALLABLE) or isinstance(
-        owner.entity, en.Module | en.Class
-    )
-
-
-def attribute_owners(owner: Value, name: str) -> Iterator[Origin]:
-    """Yield those origins of an object for which assigning an attribute is a change."""
-    kind = owner.type.kind
-    if name == "grad" or kind in (Kind.OBJECT, Kind.PLAIN, Kind.CONTAINER, Kind.CALLABLE):
-        return
-    if kind in (Kind.TENSOR, Kind.FIELD):
-        if name in ("requires_grad", "data") and not owner.view:
-            yield from owner.origins
-        return
-    for origin in owner.origins:
-        if kind in en.MARKABLE or origin.kind in en.MARKABLE:
-            yield origin
+def _waiting(node: ast.AST) -> str:
+    return f"<{id(node)}>"

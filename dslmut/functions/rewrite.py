@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import ast
 import types
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 
 from dslmut.checking.facts import SIGNS, Facts, Note, Signature
@@ -222,10 +222,7 @@ class _Rewriter:
                 name, (new, *places) = self._store(target, value)
                 kept: list[ast.expr] = []
                 for place in places:
-                    if not isinstance(place, ast.Constant):
-                        yield _named(holder := self._temporary(), place)
-                        place = ast.Name(holder, ast.Load())
-                    kept.append(place)
+                    kept.append((yield from self._held(place, target)))
                 stores.append((name, [new, *kept]))
             case _:
                 yield ast.Assign([self._copied(target)], value)
@@ -241,27 +238,52 @@ class _Rewriter:
         return "assign", [value, owner, ast.Constant(self._mangled(target.attr)), *fresh]
 
     def _augmented(self, node: ast.AugAssign) -> Iterator[ast.stmt]:
-        sign = ast.Constant(SIGNS[type(node.op)])
-        value = self.expression(node.value)
-        target = node.target
-        if isinstance(target, ast.Attribute) and self._is_ours(target):
-            owner = self._temporary()
-            yield placed(_named(owner, self.expression(target.value)), node)
-            loaded = ast.Name(owner, ast.Load())
-            field = ast.Constant(self._mangled(target.attr))
-            current = placed(ast.Attribute(loaded, target.attr, ast.Load()), target)
-            yield placed(
-                ast.Expr(runtime_call("augment", loaded, field, current, value, sign)), node
-            )
-        elif isinstance(target, ast.Subscript) and self._is_ours(target):
-            owner, index = self.expression(target.value), self._index(target.slice)
-            yield placed(ast.Expr(runtime_call("augment_item", owner, index, value, sign)), node)
-        elif isinstance(target, ast.Name) and self.facts.has(node, Note.IN_PLACE):
+        target, in_place = node.target, self.facts.has(node, Note.IN_PLACE)
+        if isinstance(target, ast.Name):
             current = ast.Name(target.id, ast.Load())
-            result = runtime_call("augmented", current, value, sign)
-            yield placed(_named(target.id, result), node)
-        else:
+            yield self._worked_in_place(node, current) if in_place else self._copied(node)
+        elif not in_place and not self._is_ours(target):
             yield self._copied(node)
+        else:
+            yield from self._augmented_part(node, target, in_place)
+
+    def _augmented_part(
+        self, node: ast.AugAssign, target: ast.Attribute | ast.Subscript, in_place: bool
+    ) -> Iterator[ast.stmt]:
+        """``owner.f += value`` and ``owner[i] += value``: loaded, computed, stored."""
+        owner = yield from self._held(self.expression(target.value), node)
+        if isinstance(target, ast.Attribute):
+            name, place = "augment", ast.Constant(self._mangled(target.attr))
+            current = ast.Attribute(owner, target.attr, ast.Load())
+        else:
+            place = yield from self._held(self._index(target.slice), node)
+            name, current = "augment_item", ast.Subscript(owner, place, ast.Load())
+        if in_place:
+            yield self._worked_in_place(node, current)
+            return
+        if self.facts.is_copied(target):
+            current = runtime_call("snapshot", current)
+        value, sign = self.expression(node.value), ast.Constant(SIGNS[type(node.op)])
+        new = runtime_call(name, owner, place, placed(current, target), value, sign)
+        yield placed(ast.Expr(new), node)
+
+    def _worked_in_place(
+        self, node: ast.AugAssign, current: ast.Name | ast.Attribute | ast.Subscript
+    ) -> ast.stmt:
+        """``w += value`` where *w* is a field: in place, and nothing to differentiate."""
+        stored = shallow(current)
+        stored.ctx = ast.Store()
+        value, sign = self.expression(node.value), ast.Constant(SIGNS[type(node.op)])
+        result = runtime_call("augmented", placed(current, node.target), value, sign)
+        return placed(ast.Assign([placed(stored, node.target)], result), node)
+
+    def _held(self, value: ast.expr, node: ast.AST) -> Generator[ast.stmt, None, ast.expr]:
+        """Evaluate an expression into a temporary, and return what stands for it."""
+        if isinstance(value, ast.Constant):
+            return value
+        name = self._temporary()
+        yield placed(_named(name, value), node)
+        return ast.Name(name, ast.Load())
 
     # -- expressions -------------------------------------------------------------------------
 

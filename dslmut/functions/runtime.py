@@ -210,13 +210,13 @@ def assign_item(value: Any, owner: Any, index: Any) -> None:
         owner[index] = value
 
 
-def augment_item(owner: Any, index: Any, value: Any, sign: str) -> None:
+def augment_item(owner: Any, index: Any, current: Any, value: Any, sign: str) -> None:
     """``m.f[index] += value``."""
     new, in_place_ = _OPERATORS[sign]
     if isinstance(owner, Tensor):
-        write_item(owner, index, new(owner[index], value))
+        write_item(owner, index, new(current, value))
     else:
-        owner[index] = in_place_(owner[index], value)
+        owner[index] = in_place_(current, value)
 
 
 def augmented(current: Any, value: Any, sign: str) -> Any:

@@ -5,6 +5,7 @@ import __future__
 
 import ast
 import functools
+import inspect
 import operator
 import types
 from typing import Any, TypeVar
@@ -115,7 +116,8 @@ def compiled_alone(
     flags = original.co_flags & _FUTURE
     code = compile(module, original.co_filename, "exec", flags=flags, dont_inherit=True)
     found = _find(code, "<lambda>" if isinstance(node, ast.Lambda) else _TARGET)
-    return found.replace(co_name=original.co_name, co_qualname=original.co_qualname)
+    flags = found.co_flags | original.co_flags & inspect.CO_ITERABLE_COROUTINE  # types.coroutine
+    return found.replace(co_name=original.co_name, co_qualname=original.co_qualname, co_flags=flags)
 
 
 def _find(code: types.CodeType, name: str) -> types.CodeType:

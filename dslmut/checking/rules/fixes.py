@@ -11,7 +11,7 @@ from dslmut.checking.facts import Change, Signature, Verb
 from dslmut.checking.origins import Origin
 from dslmut.checking.scopes import arguments_of
 from dslmut.checking.source import FunctionNode, Source
-from dslmut.checking.walk import root_name
+from dslmut.checking.trees import root_name
 from dslmut.diagnostics.model import Edit, Fix
 
 

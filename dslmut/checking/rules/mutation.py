@@ -129,7 +129,8 @@ def check_calls(facts: Facts, source: Source, restricted: bool) -> Iterator[Diag
 def spurious(call: Call, restricted: bool) -> Iterator[Passed]:
     """Yield the arguments of a call whose marker means nothing."""
     receiver = call.receiver
-    if receiver is not None and receiver.marked and receiver.parameter is None and not restricted:
+    due = receiver is not None and receiver.parameter is not None and receiver.parameter.mut
+    if receiver is not None and receiver.marked and not restricted and not due:
         yield receiver
     for passed in call.passed:
         if passed.marked and not _accepts(call.callee, passed.parameter, restricted):

@@ -1,0 +1,93 @@
+"""What the names of a function hold at one point of it, and how that is joined where paths meet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from dslmut.checking.origins import Origin, Read, Root, Value, join
+from dslmut.diagnostics.model import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """What a name holds at one point, and where each thing that it may be was bound to it."""
+
+    value: Value
+    sites: frozenset[tuple[Origin, Span]] = frozenset()
+
+    @classmethod
+    def at(cls, span: Span, value: Value) -> Binding:
+        """Bind a value at a place."""
+        return cls(value, _first((o, span) for o in value.reachable))
+
+    def joined(self, value: Value, sites: Iterable[tuple[Origin, Span]]) -> Binding:
+        """Return a binding of another value, which has come here from further places."""
+        return Binding(value, _first([*self.sites, *sites]))
+
+    def site_of(self, origin: Origin) -> tuple[Span, Origin] | None:
+        """Return the first place that bound a thing of that root to the name, and the thing."""
+        same = (origin.root, origin.name)
+        return next(((s, o) for o, s in self.sites if (o.root, o.name) == same), None)
+
+
+def _first(sites: Iterable[tuple[Origin, Span]]) -> frozenset[tuple[Origin, Span]]:
+    """Keep the first place for each root."""
+    first: dict[tuple[Root, str], tuple[Origin, Span]] = {}
+    for site in sorted(sites, key=_place):
+        first.setdefault((site[0].root, site[0].name), site)
+    return frozenset(first.values())
+
+
+def _place(site: tuple[Origin, Span]) -> tuple[object, str]:
+    return (site[1].start, str(site[0]))
+
+
+class Environment(dict[str, Binding]):
+    """What each local name holds at one point of a function."""
+
+    def fork(self) -> Environment:
+        """Return a copy, for one branch."""
+        return Environment(self)
+
+    def stale(self, changed: frozenset[Origin]) -> None:
+        """Note that something was changed: values read from it before are of the past."""
+        for name, binding in self.items():
+            aged = age(binding.value, changed)
+            if aged is not binding.value:
+                self[name] = Binding(aged, binding.sites)
+
+
+def age(value: Value, changed: Iterable[Origin]) -> Value:
+    """Mark those field reads of a value, and of what it holds, stale that a change may show in."""
+    changed = frozenset(changed)
+    contents = tuple(age(v, changed) for v in value.contents)
+    reads = value.reads
+    if any(_hit(r, changed) for r in reads):
+        reads = frozenset(replace(r, stale=r.stale or _hit(r, changed)) for r in reads)
+    if reads is value.reads and all(a is b for a, b in zip(contents, value.contents)):
+        return value
+    return replace(value, reads=reads, contents=contents)
+
+
+def _hit(read: Read, changed: frozenset[Origin]) -> bool:
+    return not read.stale and any(a.overlaps(b) for a in read.origins for b in changed)
+
+
+def meet(environments: Iterable[Environment | None]) -> Environment | None:
+    """Join the environments of paths that meet; None is a path that does not get there."""
+    alive = [e for e in environments if e is not None]
+    if not alive:
+        return None
+    joined = alive[0].fork()
+    for environment in alive[1:]:
+        for name, binding in environment.items():
+            here = joined.get(name)
+            joined[name] = binding if here is None else _join_bindings(here, binding)
+    return joined
+
+
+def _join_bindings(a: Binding, b: Binding) -> Binding:
+    if a == b:
+        return a
+    return a.joined(join(a.value, b.value), b.sites)

@@ -1,0 +1,38 @@
+"""Questions about values that statements, calls and rules ask."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from dslmut.checking import entities as en
+from dslmut.checking.entities import Kind
+from dslmut.checking.origins import Origin, Value
+
+SETTLED = frozenset({Kind.TENSOR, Kind.FIELD, Kind.PLAIN})
+"""What cannot come to hold anything: a tensor copies what is put into it."""
+
+
+def is_tensor(value: Value) -> bool:
+    """Say whether a value is a tensor, of a model or not."""
+    return value.type.kind in (Kind.TENSOR, Kind.FIELD)
+
+
+def is_ordinary(owner: Value) -> bool:
+    """Say whether assigning an attribute of it is certainly no field of a model."""
+    return owner.type.kind in (Kind.OBJECT, Kind.CALLABLE) or isinstance(
+        owner.entity, en.Module | en.Class
+    )
+
+
+def attribute_owners(owner: Value, name: str) -> Iterator[Origin]:
+    """Yield those origins of an object for which assigning an attribute is a change."""
+    kind = owner.type.kind
+    if name == "grad" or kind in (Kind.OBJECT, Kind.PLAIN, Kind.CONTAINER, Kind.CALLABLE):
+        return
+    if kind in (Kind.TENSOR, Kind.FIELD):
+        if name in ("requires_grad", "data") and not owner.view:
+            yield from owner.origins
+        return
+    for origin in owner.origins:
+        if kind in en.MARKABLE or origin.kind in en.MARKABLE:
+            yield origin

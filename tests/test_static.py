@@ -1,0 +1,134 @@
+"""Names resolved over files that are parsed and never imported."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from dslmut.checking.analysis import check_file
+from dslmut.checking.static import Project
+
+USER = """\
+from torch import nn
+from dslmut import fn, mut
+from {module} import {names}
+
+@fn
+def outer(m: nn.Linear) -> None:
+    step(m)
+"""
+
+STEP = """\
+from torch import nn
+from dslmut import Mut, fn
+
+@fn
+def step(m: Mut[nn.Linear]) -> None:
+    m.weight = m.weight * 0
+"""
+
+
+def codes(path: Path, project: Project) -> list[str]:
+    return [d.code for d in check_file(path, project)]
+
+
+def test_star_imports_are_followed(tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text(STEP)
+    (tmp_path / "between.py").write_text("from steps import *\n")
+    (tmp_path / "private.py").write_text(STEP.replace("def step", "def _step"))
+    user = tmp_path / "user.py"
+    user.write_text(USER.format(module="between", names="*"))
+    assert codes(user, Project()) == ["E1103"]
+    text = USER.format(module="private", names="*").replace("step(m)", "_step(m)")
+    user.write_text(text)  # a star does not import it
+    assert codes(user, Project()) == []
+    user.write_text(text.replace("import *", "import _step"))
+    assert codes(user, Project()) == ["E1103"]
+
+
+def test_star_imports_in_a_circle_end(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("from b import *\n")
+    (tmp_path / "b.py").write_text("from a import *\nfrom steps import *\n")
+    (tmp_path / "steps.py").write_text(STEP)
+    user = tmp_path / "user.py"
+    user.write_text(USER.format(module="a", names="*"))
+    assert codes(user, Project()) == ["E1103"]
+
+
+def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
+    steps, user = tmp_path / "steps.py", tmp_path / "user.py"
+    steps.write_text(STEP)
+    (tmp_path / "between.py").write_text("from steps import step\n")  # which stays as it is
+    user.write_text(USER.format(module="between", names="step"))
+    project = Project()
+    assert codes(user, project) == ["E1103"]
+    steps.write_text(STEP.replace("Mut[nn.Linear]", "nn.Linear").replace("m.weight =", "w ="))
+    stamp = steps.stat().st_mtime_ns
+    os.utime(steps, ns=(stamp, stamp + 1))
+    assert codes(user, project) == []
+    steps.unlink()
+    assert codes(user, project) == []
+
+
+def test_methods_of_a_base_are_called_on_super_without_a_marker(tmp_path: Path) -> None:
+    path = tmp_path / "classes.py"
+    path.write_text(
+        "from torch import nn\n"
+        "from dslmut import Mut, fn, mut\n"
+        "class Base:\n"
+        "    def plain(self) -> None: ...\n"
+        "class Child(Base):\n"
+        "    def plain(self) -> None:\n"
+        "        super().plain()\n"
+        "class Net(nn.Module):\n"
+        "    @fn\n"
+        "    def bump(self: Mut[Net]) -> None: ...\n"
+        "    def plain(self) -> None: ...\n"
+        "class Wide(Net):\n"
+        "    def bump_it(self) -> None:\n"
+        "        super().bump()\n"
+        "        super().plain()\n"
+        "    def mark(self, net: Net) -> None:\n"
+        "        mut(net).bump()\n"
+        "        mut(net).plain()\n"
+        "        net.bump()\n"
+    )
+    found = [(d.span.start.line, d.code) for d in check_file(path, Project()) if d.span]
+    assert found == [(18, "E1101"), (19, "E1103")]
+
+
+NESTED = """
+class Node:
+    def __init__(self, *inner): self.inner = inner
+    def wrap(self): return Node(self)
+
+
+def built(node: Node, n):
+    for _ in range(n):
+        node = Node(node, n)
+    return node
+
+
+def walked(node, keys, stack):
+    while stack:
+        edits, up, down, kind = keys.edits, node.up, node.down, node.kind
+        left, right, last, index = keys.left, keys.right, stack.last, stack.index
+        stack, keys, node = (stack.prev, last, (up or right)), (left, node.keys), keys[index]
+        if node:
+            node = getattr(node, kind)
+        elif up:
+            node, stack = (stack.frame, edits), up.stack
+        for key, value in edits:
+            node[key] = value
+            down.of = node
+            keys = (key, keys.first, keys.second, keys.third, node.fourth, stack.fifth)
+"""
+
+
+def test_loops_that_build_and_walk_structures_come_to_an_end(tmp_path: Path) -> None:
+    path = tmp_path / "nested.py"
+    path.write_text(NESTED + "from dslmut import fn\n" + NESTED.replace("\ndef ", "\n@fn\ndef "))
+    started = time.process_time()
+    assert check_file(path, Project()) == []
+    assert time.process_time() - started < 5
