@@ -15,7 +15,7 @@ from dslmut.checking.expressions import EXPRESSIONS
 from dslmut.checking.facts import Facts, Signature
 from dslmut.checking.origins import Origin, Root, Value, join
 from dslmut.checking.resolve import Resolver, read_annotation, read_parameters
-from dslmut.checking.rules import fields, mutation, optimizers
+from dslmut.checking.rules import aliasing, escape, fields, mutation, opaque, optimizers
 from dslmut.checking.scopes import arguments_of
 from dslmut.checking.source import Definition, FunctionNode, Source, parse, read
 from dslmut.checking.statements import STATEMENTS
@@ -56,6 +56,9 @@ def analyse(
         found += mutation.check_changes(facts, signature, source)
         found += mutation.check_rebindings(facts, signature, source)
         found += fields.check_fields(facts, source)
+        found += aliasing.check_aliasing(facts, source)
+        found += opaque.check_opaque(facts, signature, source)
+        found += escape.check_escapes(facts, signature, source)
     return Analysis(signature, facts, tuple(sorted(suppressed(found, source), key=_order)))
 
 
@@ -192,7 +195,7 @@ def check_source(source: Source, file: ModuleFile) -> list[Diagnostic]:
             found += optimizers.check_body(source, definition, resolver)
         elif not any(_is_function(s) for s in definition.outer):
             facts = walk_function(source, node, resolver, None)
-            found += mutation.check_calls(facts, source, restricted=False)
+            found += _check_calls(facts, source)
     return sorted(suppressed(_unique(found), source), key=_order)
 
 
@@ -205,7 +208,13 @@ def _check_plain(source: Source, file: ModuleFile) -> Iterator[Diagnostic]:
     facts = Facts()
     walk = Walk(source, StaticResolver(file), facts, HANDLERS, source.tree)
     walk.block(source.tree.body)
+    yield from _check_calls(facts, source)
+
+
+def _check_calls(facts: Facts, source: Source) -> Iterator[Diagnostic]:
+    """Check the calls of code that may change anything."""
     yield from mutation.check_calls(facts, source, restricted=False)
+    yield from aliasing.check_aliasing(facts, source)
 
 
 def _unique(found: list[Diagnostic]) -> list[Diagnostic]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from dslmut.checking import entities as en
 from dslmut.checking.entities import Function, Parameter, Passing
-from dslmut.checking.facts import Call, Misplaced, Note, Passed, Place, Verb
+from dslmut.checking.facts import Call, Misplaced, Note, Opaque, Passed, Place, Verb
 from dslmut.checking.origins import (
     Value,
 )
@@ -119,12 +119,35 @@ def meet(
     receiver: Passed | None = None,
 ) -> None:
     """Record a call of a known function, whose markers the rules compare with its parameters."""
+    pairs = list(matched(function.parameters or (), given))
     passed = tuple(
-        Passed(a.node if a.marked else a.subject, a.marked, parameter)
-        for a, parameter in matched(function.parameters or (), given)
+        Passed(a.node if a.marked else a.subject, a.marked, parameter, a.value)
+        for a, parameter in pairs
     )
+    _check_stars(walk, function, pairs)
     walk.facts.record(Call(node, function, passed, receiver))
     mark_all(walk, given, function.name)
+
+
+def _check_stars(
+    walk: Walk, function: Function, pairs: list[tuple[Given, Parameter | None]]
+) -> None:
+    """Record stars that may stand for a ``Mut`` parameter, which must be marked by name.
+
+    A wrapper that hands on its own ``*args`` and ``**kwargs`` hands on their markers too.
+    """
+    met = {p.name for _, p in pairs if p is not None}
+    open_ = [p.name for p in function.parameters or () if p.mut and p.name not in met]
+    own = walk.root.signature.star_names if walk.root.signature else frozenset()
+    stars = [
+        g
+        for g, _ in pairs
+        if g.star and not (isinstance(g.subject, ast.Name) and g.subject.id in own)
+    ]
+    if open_ and stars:
+        what = f"a star stands for the `Mut` parameter `{open_[0]}` of `{function.name}`"
+        fix = f"give it by name: `{function.name}(..., {open_[0]}=mut({open_[0]}))`"
+        walk.facts.record(Opaque(stars[0].node, what, fix))
 
 
 def mark_all(walk: Walk, given: Iterable[Given], target: str) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from dslmut.checking import knowledge as kn
 from dslmut.checking.arguments import Given
-from dslmut.checking.facts import Verb
+from dslmut.checking.facts import Opaque, Verb
 from dslmut.checking.origins import (
     PLAIN_VALUE,
     Origin,
@@ -118,11 +118,30 @@ def _getattr(walk: Walk, node: ast.Call, given: list[Given]) -> Value:
     return walk.field_read(node, found)
 
 
+def _vars(walk: Walk, node: ast.Call, given: list[Given]) -> Value:
+    for argument in given[:1]:
+        what = "`vars` leads past everything that sees a change"
+        fix = "set fields: `m.w = value`; read them by `named_parameters()`"
+        walk.opaque(node, argument.value, what, fix)
+    return _getattr(walk, node, given)
+
+
 def _setattr(walk: Walk, node: ast.Call, given: list[Given]) -> Value:
     if given:
-        name = _name_of(given) or "[...]"
+        name = _name_of(given)
+        what = "the name of what is set is computed, so that nobody can say what changes"
+        fix = "set fields by their names, or call `load_state_dict`"
+        if name is None and walk.opaque(node, given[0].value, what, fix):
+            return PLAIN_VALUE
+        name = name or "[...]"
         owners = attribute_owners(given[0].value, name)
         walk.change(node, given[0].subject, owners, Verb.FIELD, name)
+    return PLAIN_VALUE
+
+
+def _run(walk: Walk, node: ast.Call, given: list[Given]) -> Value:
+    what = "text that is run may change anything"
+    walk.facts.record(Opaque(node, what, "write the code itself, or call a plain function"))
     return PLAIN_VALUE
 
 
@@ -130,5 +149,7 @@ _ON_ATTRIBUTES: dict[str, Callable[[Walk, ast.Call, list[Given]], Value]] = {
     "getattr": _getattr,
     "setattr": _setattr,
     "delattr": _setattr,
-    "vars": _getattr,
+    "vars": _vars,
+    "exec": _run,
+    "eval": _run,
 }

@@ -7,10 +7,11 @@ import ast
 from dslmut.checking import entities as en
 from dslmut.checking import knowledge as kn
 from dslmut.checking.arguments import Given, arguments, is_marker, mark_all, meet, unmarked
+from dslmut.checking.builtin_calls import call_builtin
 from dslmut.checking.entities import Function, Kind
 from dslmut.checking.facts import Misplaced, Note, Place, Verb
 from dslmut.checking.methods import call_method
-from dslmut.checking.origins import Bound, Value, fresh_tensor, join_all
+from dslmut.checking.origins import NOTHING, Bound, Value, fresh_tensor, join_all
 from dslmut.checking.results import construct, result, unknown_result
 from dslmut.checking.values import is_tensor
 from dslmut.checking.walk import Walk
@@ -29,6 +30,11 @@ def call(walk: Walk, node: ast.Call) -> Value:
     walk.wait(func, _receiver(walk, subject, func.attr, marked))
     given = arguments(walk, node)
     receiver = walk.used(walk.done(func))
+    if func.attr in ("__setattr__", "__delattr__"):
+        own = (
+            [] if isinstance(receiver.entity, en.Class) else [Given(func.value, subject, receiver)]
+        )
+        return call_builtin(walk, node, func.attr.strip("_"), [*own, *given]) or NOTHING
     if isinstance(receiver.entity, en.Module | en.Class):
         return apply(walk, node, walk.attribute(receiver, func.attr), given)
     return call_method(walk, node, func.attr, Given(func.value, subject, receiver, marked), given)
@@ -85,15 +91,20 @@ def _pass_on(walk: Walk, node: ast.Call, given: list[Given]) -> None:
 
 def _known_writer(walk: Walk, node: ast.Call, function: Function, given: list[Given]) -> None:
     """Record what a function of torch, or our own ``set_field``, is known to change."""
-    bare = function.qualified.rpartition(".")[2]
-    if not given or not (kn.of_torch(function.qualified) or function.qualified in kn.OWN_WRITERS):
+    bare, known = function.qualified.rpartition(".")[2], function.qualified in kn.OWN_WRITERS
+    if not given or not (kn.of_torch(function.qualified) or known):
         return
+    if bare == "swap_tensors":
+        what = "`swap_tensors` exchanges the tensors behind all names that they have"
+        for argument in given[:2]:
+            if walk.opaque(node, argument.value, what, "set the fields: `m.w = value`"):
+                return
     if bare in kn.GRADIENT_WRITERS:
         for argument in given:
             walk.needed(argument.value)
         return
     written = [g for g in given if g.keyword == "out"]
-    if bare in kn.OWN_WRITERS or function.qualified in kn.OWN_WRITERS:
+    if known:
         written.append(given[0])
     elif bare in kn.FUNCTION_WRITERS:
         written += [g for i, g in enumerate(given) if i in kn.FUNCTION_WRITERS[bare]]

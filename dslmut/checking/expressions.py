@@ -38,6 +38,11 @@ def attribute(walk: Walk, node: ast.Attribute) -> Value:
         return Value(en.TENSOR)
     neutral = node.attr in kn.TENSOR_NUMBERS - kn.VALUE_METHODS
     owner = walk.peek(node.value) if neutral else walk.evaluate(node.value)
+    if node.attr in kn.INSIDES:
+        what = f"`{node.attr}` leads past everything that sees a change"
+        walk.opaque(
+            node, owner, what, "set fields: `m.w = value`; read them by `named_parameters()`"
+        )
     if is_tensor(owner):
         return tensor_attribute(owner, node.attr)
     value = walk.attribute(owner, node.attr)
@@ -208,7 +213,7 @@ def lambda_(walk: Walk, node: ast.Lambda) -> Value:
     """``lambda``: the body is walked at the end, as that of a nested function."""
     walk.defaults[id(node)] = default_values(walk, node)
     walk.nested.append(node)
-    return FUNCTION
+    return Value(en.CALLABLE, frozenset({walk.fresh(node, Kind.CALLABLE)}))
 
 
 def suspended(walk: Walk, node: ast.Await | ast.Yield | ast.YieldFrom) -> Value:
@@ -242,8 +247,6 @@ def constant(walk: Walk, node: ast.Constant) -> Value:
     """A number, a string, None."""
     return PLAIN_VALUE
 
-
-FUNCTION = Value(en.CALLABLE)
 
 EXPRESSIONS: dict[type[ast.AST], Callable[..., Value]] = {
     ast.Name: name,

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
-from dslmut.checking.entities import Function, Parameter
-from dslmut.checking.origins import Origin, Value, join
+from dslmut.checking.entities import Function, Parameter, Passing
+from dslmut.checking.origins import NOTHING, Origin, Value, join
 from dslmut.checking.source import Definition
 from dslmut.diagnostics.model import Span
 
@@ -89,11 +89,13 @@ class Passed:
         node: Its expression, marker included.
         marked: Whether it is ``mut(...)``.
         parameter: The parameter that it meets, where that is known.
+        value: What it may be.
     """
 
     node: ast.expr
     marked: bool
     parameter: Parameter | None = None
+    value: Value = NOTHING
 
     @property
     def is_none(self) -> bool:
@@ -143,7 +145,37 @@ class Rebinding:
     form: str
 
 
-Event = Change | FieldSet | Call | Misplaced | Rebinding
+@dataclass(frozen=True, slots=True)
+class Opaque:
+    """A construct whose effect on a model cannot be followed.
+
+    Args:
+        node: What to underline.
+        what: What it does, in a sentence.
+        fix: What to write instead.
+    """
+
+    node: ast.AST
+    what: str
+    fix: str
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Something that outlives the call.
+
+    Args:
+        node: Where it is stored or returned.
+        things: What is kept: parameters, and functions that were defined here.
+        returned: Whether the caller gets it.
+    """
+
+    node: ast.AST
+    things: frozenset[Origin]
+    returned: bool = False
+
+
+Event = Change | FieldSet | Call | Misplaced | Rebinding | Opaque | Kept
 E = TypeVar("E", bound=Event)
 
 
@@ -218,6 +250,12 @@ def _merge(a: Event, b: Event) -> Event:
             )
         case FieldSet(), FieldSet():
             return replace(b, owner=join(a.owner, b.owner), value=join(a.value, b.value))
+        case Kept(), Kept():
+            return replace(b, things=a.things | b.things)
+        case Call(), Call() if len(a.passed) == len(b.passed):
+            pairs = zip(a.passed, b.passed)
+            passed = tuple(replace(y, value=join(x.value, y.value)) for x, y in pairs)
+            return replace(b, passed=passed)
     return b
 
 
@@ -244,6 +282,12 @@ class Signature:
     def mut_names(self) -> frozenset[str]:
         """Return the names of the parameters that it may change."""
         return frozenset(p.name for p in self.parameters if p.mut)
+
+    @property
+    def star_names(self) -> frozenset[str]:
+        """Return the names of its ``*args`` and ``**kwargs``."""
+        stars = (Passing.STAR, Passing.DOUBLE_STAR)
+        return frozenset(p.name for p in self.parameters if p.passing in stars)
 
     def parameter(self, name: str) -> Parameter | None:
         """Return a parameter by name."""

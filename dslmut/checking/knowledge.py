@@ -43,6 +43,15 @@ MODULE_TENSORS = frozenset(
 STATE_WRITERS = frozenset("step add_param_group load_state_dict".split())
 """Methods that change an optimizer state."""
 
+MACHINERY = frozenset(
+    "__class__ __dict__ __setattr__ __getattr__ __call__ forward _parameters _buffers _modules "
+    "_non_persistent_buffers_set _forward_hooks _forward_pre_hooks _backward_hooks".split()
+)
+"""Attributes of a module by which it works, and which nobody should write."""
+
+INSIDES = frozenset("__dict__ _parameters _buffers _modules".split())
+"""Attributes by which a module can be changed past all of its methods."""
+
 SCRATCH = frozenset({"grad"})
 """Attributes of a tensor that belong to the backward pass and not to the model."""
 
@@ -94,8 +103,11 @@ FUNCTION_WRITERS = {
 }
 """torch's functions that change arguments, those at these positions."""
 
-OWN_WRITERS = frozenset({"dslmut.set_field"})
-"""Our own functions that change their first argument."""
+OWN_WRITERS = frozenset(
+    {"dslmut.set_field"}
+    | {f"{m}.{name}" for m in ("operator", "_operator") for name in ("setitem", "delitem")}
+)
+"""Functions outside of torch that change their first argument."""
 
 INPLACE_POSITIONS = {
     "relu": 1, "relu6": 1, "selu": 1, "silu": 1, "mish": 1, "hardswish": 1, "hardsigmoid": 1,

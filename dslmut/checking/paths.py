@@ -75,7 +75,7 @@ def continue_(walk: Walk, node: ast.Continue) -> None:
 
 def return_(walk: Walk, node: ast.Return) -> None:
     """``return value``."""
-    walk.evaluate(node.value)
+    walk.keep(node, walk.evaluate(node.value), returned=True)
     walk.leave()
 
 

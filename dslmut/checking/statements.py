@@ -95,6 +95,9 @@ def delete(walk: Walk, node: ast.Delete) -> None:
                 walk.evaluate(target.slice)
             case ast.Attribute():
                 owner = walk.evaluate(target.value)
+                what = f"`del` takes `{target.attr}` away, which everybody else still counts on"
+                if walk.opaque(target, owner, what, "set the field to zeros instead"):
+                    continue
                 touched = [o for o in owner.origins if o.kind in en.MARKABLE]
                 walk.change(target, target.value, touched, Verb.DELETE, target.attr)
 
@@ -108,7 +111,8 @@ def function(walk: Walk, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         walk.evaluate(decorator)
     walk.defaults[id(node)] = default_values(walk, node)
     entity = definitions.function_from(node, walk.source, walk.resolver)
-    walk.bind(node.name, Value(en.CALLABLE, entity=entity), node, "def")
+    itself = frozenset({walk.fresh(node, en.Kind.CALLABLE)})
+    walk.bind(node.name, Value(en.CALLABLE, itself, entity=entity), node, "def")
     walk.nested.append(node)
 
 

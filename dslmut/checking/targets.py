@@ -32,6 +32,13 @@ def store(
         case ast.Name(id=name):
             walk.bind(name, value, target, form)
         case ast.Attribute():
+            if form in _HIDDEN_FORMS:
+                what = (
+                    f"a field is no target of `{form}`: it would be set where nobody looks for it"
+                )
+                fix = "bind a name, and set the field in a statement: `m.w = name`"
+                if walk.opaque(target, walk.peek(target.value), what, fix):
+                    return
             walk.set_attribute(target, value, source)
         case ast.Subscript():
             store_item(walk, target, value)
@@ -39,6 +46,9 @@ def store(
             store(walk, inner, value, None, form)
         case ast.Tuple(elts=targets) | ast.List(elts=targets):
             unpack(walk, targets, value, source, form)
+
+
+_HIDDEN_FORMS = frozenset({"for", "with ... as"})
 
 
 def unpack(

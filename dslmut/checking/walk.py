@@ -14,8 +14,19 @@ from dataclasses import dataclass, field, replace
 from dslmut.checking import entities as en
 from dslmut.checking.entities import Kind
 from dslmut.checking.environments import Binding, Environment, age, meet
-from dslmut.checking.facts import Alias, Change, Facts, FieldSet, Note, Rebinding, Signature, Verb
-from dslmut.checking.knowledge import SCRATCH
+from dslmut.checking.facts import (
+    Alias,
+    Change,
+    Facts,
+    FieldSet,
+    Kept,
+    Note,
+    Opaque,
+    Rebinding,
+    Signature,
+    Verb,
+)
+from dslmut.checking.knowledge import MACHINERY, SCRATCH
 from dslmut.checking.origins import (
     NOTHING,
     Origin,
@@ -31,7 +42,7 @@ from dslmut.checking.resolve import Resolver, type_of
 from dslmut.checking.scopes import arguments_of, bound_names, rebound_inside
 from dslmut.checking.source import FunctionNode, Source
 from dslmut.checking.trees import root_name
-from dslmut.checking.values import SETTLED, attribute_owners, is_ordinary
+from dslmut.checking.values import SETTLED, attribute_owners, is_ordinary, is_tensor
 
 Handler = Callable[["Walk", ast.AST], object]
 Reader = Callable[[ast.expr], Value]
@@ -332,6 +343,8 @@ class Walk:
     def set_attribute(self, target: ast.Attribute, value: Value, literal: ast.expr | None) -> None:
         """Assign an attribute: a change of a model, an error on a value, or nobody's business."""
         owner = self.evaluate(target.value)
+        if self._replaces(target, owner):
+            return
         self.facts.record(FieldSet(target, owner, target.attr, value, literal))
         if not is_ordinary(owner) and target.attr not in SCRATCH:
             self.facts.note(target, Note.FIELD)
@@ -345,14 +358,46 @@ class Walk:
         if is_ordinary(owner) or value.type.kind not in SETTLED:
             self.hold(target.value, value, target)
 
+    def _replaces(self, target: ast.Attribute, owner: Value) -> bool:
+        """Record an assignment that exchanges the machinery of a model, and say whether it does."""
+        name, cls = target.attr, owner.entity
+        if isinstance(cls, en.Class) and cls.kind is Kind.MODEL:
+            what = f"`{cls.name}.{name} = ...` changes all models of the class"
+            self.facts.record(Opaque(target, what, "set the field of one model"))
+            return True
+        if name == "data" and owner.in_storage:
+            what = "`.data = ...` gives the parameter other memory, which nobody else knows of"
+            return self.opaque(
+                target, owner, what, "set the field: `m.w = value`, or `p.copy_(value)`"
+            )
+        if name in MACHINERY and not is_tensor(owner):
+            what = f"`{name}` belongs to the machinery of a module"
+            return self.opaque(target, owner, what, "define it in the class")
+        return False
+
+    def opaque(self, node: ast.AST, owner: Value, what: str, fix: str) -> bool:
+        """Record a construct that cannot be followed, if it concerns a model; say whether it does."""
+        concerned = owner.type.kind in en.MARKABLE or owner.inside_model
+        if concerned:
+            self.facts.record(Opaque(node, what, fix))
+        return concerned
+
     def note_alias(self, target: ast.expr, value: Value) -> None:
         """Note that a target gets a value which may be a field, or a view of one."""
         if value.in_storage:
             self.facts.note(target, Note.ALIASED)
 
+    def keep(self, node: ast.AST, value: Value, returned: bool = False) -> None:
+        """Note that a value outlives the call, where that matters."""
+        things = frozenset(_outlives(value))
+        if things:
+            self.facts.record(Kept(node, things, returned))
+
     def hold(self, holder: ast.expr, value: Value, node: ast.AST) -> None:
         """Note that the object under a name now holds a value too."""
         name = root_name(holder)
+        if name is not None and any(not o.changeable for o in self.lookup(name).origins):
+            self.keep(node, value)
         binding = self.env.get(name) if name else None
         if name is None or binding is None or not value.reachable:
             return
@@ -362,6 +407,14 @@ class Walk:
         span = self.source.span(node)
         sites = ((o, span) for o in value.reachable)
         self.env[name] = binding.joined(with_contents(old, value), sites)
+
+
+def _outlives(value: Value) -> Iterator[Origin]:
+    """Yield the `Mut` parameters, and the functions defined here, that a value is or holds."""
+    for origin in value.reachable:
+        whole = not origin.path or value.type.kind in en.MARKABLE
+        if (origin.root is Root.MUT and whole) or origin.kind is Kind.CALLABLE:
+            yield origin
 
 
 def default_values(walk: Walk, node: FunctionNode) -> dict[str, Value]:

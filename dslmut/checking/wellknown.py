@@ -80,6 +80,8 @@ def well_known(dotted: str) -> Entity | None:
         return _class(dotted, bare)
     if package == "builtins":
         return _builtin(bare)
+    if dotted in ("operator.setitem", "operator.delitem"):
+        return Function(dotted, Role.BUILTIN, qualified=dotted)
     if dotted in ("copy.copy", "copy.deepcopy"):
         return Function(dotted, Role.PLAIN, qualified=dotted)
     return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from dslmut.diagnostics.codes import bodies, fields, mutation, optimizers, values
+from dslmut.diagnostics.codes import bodies, fields, hidden, mutation, optimizers, values
 from dslmut.diagnostics.codes.base import Code
 
 CODES: dict[str, type[Code]] = {
@@ -24,6 +24,9 @@ CODES: dict[str, type[Code]] = {
         mutation.ChangeWithoutMut,
         mutation.MissingMut,
         mutation.ReboundMut,
+        hidden.GivenTwice,
+        hidden.CannotBeFollowed,
+        hidden.OutlivesTheCall,
         mutation.SourceUnavailable,
         optimizers.NotADefinition,
         optimizers.BadHyperparameter,

@@ -1,0 +1,68 @@
+"""E1105: one object that reaches a function twice, once to be changed."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from itertools import combinations
+
+from dslmut.checking.entities import MARKABLE
+from dslmut.checking.facts import Call, Facts, Passed
+from dslmut.checking.origins import Origin, Root
+from dslmut.checking.source import Source
+from dslmut.diagnostics.codes.hidden import GivenTwice
+from dslmut.diagnostics.model import Diagnostic, Label
+
+
+def check_aliasing(facts: Facts, source: Source) -> Iterator[Diagnostic]:
+    """E1105 for every call."""
+    repeated = _Repeated(source.tree)
+    for call in facts.of(Call):
+        given = [*call.passed, *([call.receiver] if call.receiver is not None else [])]
+        for a, b in combinations(given, 2):
+            changed, other = (a, b) if _may_change(a) else (b, a)
+            if _may_change(changed) and _same(changed, other, repeated):
+                yield _twice(call, changed, other, source)
+
+
+def _may_change(passed: Passed) -> bool:
+    return passed.marked or (passed.parameter is not None and passed.parameter.mut)
+
+
+def _same(a: Passed, b: Passed, repeated: _Repeated) -> bool:
+    """Say whether one is the other or a part of it, as far as that is certain on some path."""
+    if not {a.value.type.kind, b.value.type.kind} <= MARKABLE:
+        return False
+    return any(
+        o.overlaps(p) and "[]" not in (*o.path, *p.path) and not repeated.makes(o)
+        for o in a.value.origins
+        for p in b.value.origins
+    )
+
+
+class _Repeated:
+    """Which places make several objects: those in loops and in functions inside."""
+
+    def __init__(self, tree: ast.AST) -> None:
+        loops = ast.For | ast.AsyncFor | ast.While | ast.ListComp | ast.SetComp | ast.DictComp
+        self._places = {
+            f"#{inner.lineno}:{inner.col_offset}"
+            for node in ast.walk(tree)
+            if isinstance(node, loops | ast.GeneratorExp)
+            for inner in ast.walk(node)
+            if isinstance(inner, ast.expr)
+        }
+
+    def makes(self, origin: Origin) -> bool:
+        """Say whether what was made there may be several objects."""
+        return origin.root is Root.FRESH and origin.name in self._places
+
+
+def _twice(call: Call, changed: Passed, other: Passed, source: Source) -> Diagnostic:
+    text = source.segment(other.node)
+    return GivenTwice.at(
+        source.span(changed.node),
+        f"`{call.callee.name}` may change this, and gets the same object, or a part of it, as `{text}`",
+        fix=f"give it another object: `copy.deepcopy({text})`, or take the parameter away",
+        labels=[Label(source.span(other.node), "given here too")],
+    )

@@ -1,0 +1,146 @@
+"""Codes about changes that nobody would see, or see too late."""
+
+from __future__ import annotations
+
+from dslmut.diagnostics.codes.base import Code
+
+
+class GivenTwice(Code):
+    """One call gets the same object twice, and may change it
+
+    A function that has a model as `Mut` and as a value, or a model and a part of it, changes the
+    value under its own hands. A state and the model that it belongs to are no such pair, and
+    neither are two models that share a part.
+
+    ## Example
+
+    ```python
+    from torch import nn
+
+    from dslmut import Mut, fn, mut
+
+
+    @fn
+    def follow(teacher: Mut[nn.Linear], m: nn.Linear) -> None:
+        teacher.weight = 0.9 * teacher.weight + 0.1 * m.weight
+
+
+    @fn
+    def train(m: Mut[nn.Linear]) -> None:
+        follow(mut(m), m)  # error: E1105
+    ```
+
+    `dslmut check` says it of calls in plain code too.
+
+    ## Instead
+
+    ```python
+    import copy
+
+    from torch import nn
+
+    from dslmut import Mut, fn, mut
+
+
+    @fn
+    def follow(teacher: Mut[nn.Linear], m: nn.Linear) -> None:
+        teacher.weight = 0.9 * teacher.weight + 0.1 * m.weight
+
+
+    @fn
+    def train(m: Mut[nn.Linear]) -> None:
+        teacher = copy.deepcopy(m)
+        follow(mut(teacher), m)
+    ```
+    """
+
+    code = "E1105"
+    why = "what a function changes must not be what it takes for a value"
+
+
+class CannotBeFollowed(Code):
+    """What this does to a model cannot be followed
+
+    `exec` and `eval`, `setattr` with a computed name, `vars(m)`, `m.__dict__` and
+    `m._parameters`, `p.data = t`, `m.forward = f`, `Net.w = t`, a field as the target of `for` or
+    `with`, `del m.w`, `swap_tensors`, a star that stands for a `Mut` parameter, a mutable default:
+    each would change a model, or may, where neither a reader nor the checker sees which part.
+
+    ## Example
+
+    ```python
+    from torch import nn
+
+    from dslmut import Mut, fn
+
+
+    @fn
+    def halve(m: Mut[nn.Linear]) -> None:
+        for name, p in m.named_parameters():
+            setattr(m, name, p / 2)  # error: E1107
+    ```
+
+    ## Instead
+
+    ```python
+    from torch import nn
+
+    from dslmut import Mut, fn
+
+
+    @fn
+    def halve(m: Mut[nn.Linear]) -> None:
+        for p in m.parameters():
+            p.div_(2)
+    ```
+    """
+
+    code = "E1107"
+    why = "a change must show in the text: which field, of which object"
+
+
+class OutlivesTheCall(Code):
+    """A `Mut` parameter outlives the call
+
+    The right to change an object ends with the call that it was given for. What is stored in
+    another object, or changed by a function that is returned or stored, would be changed later,
+    when no `mut` shows it.
+
+    ## Example
+
+    ```python
+    from collections.abc import Callable
+
+    from torch import nn
+
+    from dslmut import Mut, fn
+
+
+    @fn
+    def shrinker(m: Mut[nn.Linear]) -> Callable[[], None]:
+        def shrink() -> None:
+            m.weight = 0.9 * m.weight  # error: E1108
+
+        return shrink
+    ```
+
+    ## Instead
+
+    ```python
+    from torch import nn
+
+    from dslmut import Mut, fn, mut
+
+
+    @fn
+    def shrink(m: Mut[nn.Linear]) -> None:
+        m.weight = 0.9 * m.weight
+
+
+    net = nn.Linear(3, 2)
+    shrink(mut(net))
+    ```
+    """
+
+    code = "E1108"
+    why = "later changes would be made where no `mut` shows them"
