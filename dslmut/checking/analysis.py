@@ -174,7 +174,11 @@ def check_file(path: Path, project: Project, text: str | None = None) -> list[Di
         SyntaxError: If it cannot be parsed.
     """
     project.refresh()
-    source = parse(str(path), read(path) if text is None else text)
+    text = read(path) if text is None else text
+    if not project.concerns(path, text):
+        ast.parse(text, str(path))  # what cannot be parsed is said of every file
+        return []
+    source = parse(str(path), text)
     home, dotted = home_of(path)
     return check_source(source, ModuleFile(source, dotted, project, home))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 
 from dslmut.checking.source import FunctionNode
@@ -10,6 +11,7 @@ from dslmut.checking.source import FunctionNode
 _COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
+@functools.lru_cache(maxsize=512)
 def bound_names(node: FunctionNode | ast.Module | ast.ClassDef) -> frozenset[str]:
     """Return the names that a scope binds itself: parameters, targets, definitions, imports."""
     names: set[str] = set()

@@ -22,6 +22,7 @@ from dslmut.checking.entities import (
     Role,
     Word,
 )
+from dslmut.checking.reach import Reach
 from dslmut.checking.resolve import entity_of, read_annotation
 from dslmut.checking.scopes import bound_names
 from dslmut.checking.source import Definition, Source, parse, read
@@ -39,15 +40,26 @@ class Project:
         self._roots = tuple(p for p in paths if p.is_dir())
         self._files: dict[tuple[Path, str], ModuleFile | None] = {}
         self._stamps: dict[Path, int] = {}
+        self._reach = Reach()
+
+    def concerns(self, path: Path, text: str) -> bool:
+        """Say whether a file, or what it imports, can have to do with the library."""
+        home, dotted = home_of(path)
+        package = dotted if path.name == "__init__.py" else dotted.rpartition(".")[0]
+        return self._reach.uses(path, text, package, lambda d: self._file_of(d, home))
+
+    def _file_of(self, dotted: str, home: Path | None) -> Path | None:
+        return next((p for p in self._candidates(dotted, home) if p.is_file()), None)
 
     def refresh(self) -> None:
         """Forget everything if a file changed: what others know of its names is old as well."""
+        self._reach = Reach()
         if any(_stamp(path) != stamp for path, stamp in self._stamps.items()):
             self._files, self._stamps = {}, {}
 
     def module(self, dotted: str, home: Path | None = None) -> ModuleFile | None:
         """Return a module by its dotted name, or None where there is no file to read."""
-        path = next((p for p in self._candidates(dotted, home) if p.is_file()), None)
+        path = self._file_of(dotted, home)
         if path is None:
             return None
         if (path, dotted) not in self._files:

@@ -15,12 +15,13 @@ from dslmut.diagnostics.model import Diagnostic, Label
 
 def check_escapes(facts: Facts, signature: Signature, source: Source) -> Iterator[Diagnostic]:
     """E1108 for parameters that are stored, and for functions that change them later."""
+    everything = list(facts.of(Kept))
     functions = {
         f"#{n.lineno}:{n.col_offset}": n
-        for n in ast.walk(signature.definition.node)
+        for n in (ast.walk(signature.definition.node) if everything else ())
         if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
     }
-    for kept in facts.of(Kept):
+    for kept in everything:
         for origin in sorted(kept.things, key=str):
             if origin.kind is Kind.CALLABLE and origin.name in functions:
                 yield from _function(kept, functions[origin.name], facts, signature, source)
