@@ -11,7 +11,8 @@ MODULE_WRITERS = frozenset(
     "register_forward_hook register_forward_pre_hook register_full_backward_hook "
     "register_full_backward_pre_hook register_backward_hook register_state_dict_pre_hook "
     "register_load_state_dict_pre_hook register_load_state_dict_post_hook "
-    "add_module apply share_memory to_empty set_submodule set_extra_state compile".split()
+    "add_module apply share_memory to_empty set_submodule set_extra_state compile "
+    "reset_parameters reset_running_stats".split()
 )
 """Methods of ``nn.Module`` that change it, and that nothing else has."""
 

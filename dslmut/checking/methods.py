@@ -91,7 +91,8 @@ def changed_by(value: Value, name: str) -> Iterator[Origin]:
     for origin in value.origins:
         known = value.type.kind not in (Kind.UNKNOWN, Kind.PART)
         type_ = value.type if known else origin.type
-        if changes(type_.kind, name, exactly=known) and (known or not value.view):
+        sure = known or not value.view or kn.in_place(name)
+        if sure and changes(type_.kind, name, exactly=known):
             yield origin
 
 
@@ -166,6 +167,8 @@ def _part_method(walk: Walk, node: ast.Call, name: str, value: Value) -> Value:
         return _module_parts(walk, node, name, value)
     if kn.in_place(name) or name in kn.VIEWS | kn.MODULE_ITSELF:
         return replace(value, view=True)
+    if name in kn.VIEW_LISTS:
+        return holding([replace(value, view=True)], walk.fresh(node))
     if name in kn.CONTAINER_VIEWS:
         return _view_of_items(walk, node, name, value)
     return Value(en.UNKNOWN, frozenset({walk.fresh(node)}))
