@@ -10,7 +10,7 @@ from dslmut.checking import entities as en
 from dslmut.checking import knowledge as kn
 from dslmut.checking.arguments import Given, mark, mark_all, meet
 from dslmut.checking.entities import Function, Kind, Role
-from dslmut.checking.facts import Call, Note, Passed, Verb
+from dslmut.checking.facts import Call, Passed, Verb
 from dslmut.checking.origins import PLAIN_VALUE, Origin, Value, fresh_tensor, holding, join, part
 from dslmut.checking.results import construct, result, unknown_result
 from dslmut.checking.trees import is_super
@@ -25,8 +25,8 @@ def call_method(
     method = value.type.cls.members.method(name) if value.type.cls else None
     if method is not None and method.role is not Role.BUILTIN:
         return _own_method(walk, node, method, receiver, given)
-    if value.in_storage and kn.in_place(name) and not _is_own(value, name):
-        walk.facts.note(node, Note.IN_PLACE)
+    if kn.in_place(name) and not _is_own(value, name):
+        walk.written(node, value)
     touched = frozenset(changed_by(value, name))
     walk.change(node, receiver.subject, touched, Verb.METHOD, name)
     if receiver.marked:

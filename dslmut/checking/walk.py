@@ -328,6 +328,13 @@ class Walk:
             Change(node, subject, blamed, touched, verb, name, self.alias(subject, blamed))
         )
 
+    def written(self, node: ast.AST, value: Value) -> None:
+        """Note that a node writes into a tensor, if that may be a field or a view of one."""
+        if value.in_storage:
+            self.facts.note(node, Note.IN_PLACE)
+            for read in value.reads:
+                self.facts.note(read.site, Note.STORED)
+
     def alias(self, subject: ast.expr, blamed: Iterable[Origin]) -> Alias | None:
         """Return the name at the root of an expression, and where it got what is blamed."""
         name = root_name(subject)
