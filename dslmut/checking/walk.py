@@ -165,7 +165,7 @@ class Walk:
         """Return what a name may be at this point."""
         binding = self.env.get(name)
         if binding is not None and name in self.rebound:
-            return join(binding.value, self.captured(name))
+            return join(binding.value, self.sometime(name))
         if binding is not None:
             return binding.value
         if name in self.locals:
@@ -176,8 +176,10 @@ class Walk:
 
     def captured(self, name: str) -> Value:
         """Return what a nested function may find under a name of this one, whenever it runs."""
-        if name not in self.locals:
-            return self.lookup(name)
+        return self.sometime(name) if name in self.locals else self.lookup(name)
+
+    def sometime(self, name: str) -> Value:
+        """Return what a name may be at any time, with all that is changed anywhere."""
         binding = self.ever.get(name)
         return age(binding.value, self.facts.changed) if binding else NOTHING
 
