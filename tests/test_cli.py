@@ -43,6 +43,29 @@ def test_check_finds_and_says_so(bad: Path, capsys: pytest.CaptureFixture[str]) 
     assert "\033" not in out
 
 
+def test_receivers_are_annotated_with_their_class(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "net.py"
+    path.write_text(
+        "from torch import Tensor, nn\n"
+        "from dslmut import fn\n"
+        "class Net(nn.Module):\n"
+        "    calls = 0\n"
+        "    @fn\n"
+        "    def forward(self, x: Tensor) -> Tensor:\n"
+        "        self.calls += 1\n"
+        "        return x\n"
+        "    @fn\n"
+        "    def reset(me) -> None:\n"
+        "        me.calls = 0\n"
+    )
+    assert main(["check", str(path)]) == 1
+    out = capsys.readouterr().out
+    assert 'annotate the receiver: `self: Mut["Net"]`; calls stay as they are' in out
+    assert '`me: Mut["Net"]`, and write `mut(m).reset(...)` at the calls' in out
+
+
 def test_columns_count_characters(bad: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["check", str(bad), "--output-format", "concise"])
     lines = capsys.readouterr().out.splitlines()
