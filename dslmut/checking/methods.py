@@ -158,7 +158,7 @@ def _module_method(walk: Walk, node: ast.Call, name: str, value: Value) -> Value
         return value
     if name in kn.MODULE_PARTS:
         return _module_parts(walk, node, name, value)
-    return fresh_tensor(walk.fresh(node, Kind.TENSOR))
+    return Value(en.UNKNOWN, frozenset({walk.fresh(node)}))
 
 
 def _part_method(walk: Walk, node: ast.Call, name: str, value: Value) -> Value:
