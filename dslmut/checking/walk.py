@@ -247,7 +247,9 @@ class Walk(Names):
         self.note_alias(target, value)
         owners = attribute_owners(owner, target.attr)
         self.change(target, target.value, owners, Verb.FIELD, target.attr)
-        if is_ordinary(owner) or value.type.kind not in SETTLED:
+        # A model copies tensors; of an unknown value it is not known that it comes to hold it.
+        copied = SETTLED | {Kind.UNKNOWN} if owner.inside_model else SETTLED
+        if is_ordinary(owner) or value.type.kind not in copied:
             self.hold(target.value, value, target)
 
     def _replaces(self, target: ast.Attribute, owner: Value) -> bool:
