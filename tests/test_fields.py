@@ -9,7 +9,7 @@ import pytest
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.nn.utils import parametrizations, parametrize
+from torch.nn.utils import parametrizations, parametrize, prune
 
 import dslmut as dm
 from dslmut import FieldError, Index, Model, Mut, fn, mut, set_field
@@ -276,6 +276,7 @@ HEAD = """
 import types
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import prune
 from dslmut import Mut, fn, mut, set_field
 
 def make(x):
@@ -655,8 +656,38 @@ def test_without_an_inverse_a_computed_field_is_refused() -> None:
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 def test_old_weight_norm_is_refused() -> None:
     m = nn.utils.weight_norm(nn.Linear(2, 2))
-    with pytest.raises(FieldError, match="E0303(.|\n)*weight_g"):
+    with pytest.raises(FieldError, match="E0303(.|\n)*`weight_g` and `weight_v`"):
         set_field(m, "weight", torch.ones(2, 2))
+
+
+COMPUTED = """
+    m.weight[0] = 0.0
+    m.weight[0] += 1.0
+    m.weight.zero_()
+    m.weight.data.zero_()
+    m.weight.T[0].zero_()
+    w = m.weight; w.zero_()
+    w = m.weight; w += 1
+    nn.init.zeros_(m.weight)
+    torch.add(m.weight, 1, out=m.weight)
+    m.bias, m.weight[0] = torch.zeros(2), torch.zeros(2)
+"""
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("known", ["nn.Module", "nn.Linear"])
+@pytest.mark.parametrize("body", [b.strip() for b in COMPUTED.strip().splitlines()])
+def test_what_is_computed_is_not_written_into(load, body: str, known: str) -> None:
+    lines = "\n".join(f"    {line}" for line in body.split("; "))
+    module = load(f"{HEAD}\n\n@fn\ndef f(m: Mut[{known}]) -> None:\n{lines}\n")
+    new = nn.utils.parametrizations.weight_norm(nn.Linear(2, 2))
+    old = nn.utils.weight_norm(nn.Linear(2, 2))
+    pruned = prune.identity(nn.Linear(2, 2), "weight")
+    for m in (new, old, pruned):
+        before = {n: t.clone() for n, t in m.state_dict().items()}
+        with pytest.raises(FieldError, match="E0303"):
+            module.f(mut(m))
+        assert all(torch.equal(t, before[n]) for n, t in m.state_dict().items())
 
 
 # -- odd tensors ---------------------------------------------------------------------------------
@@ -696,6 +727,49 @@ def test_inference_mode_and_frozen_fields() -> None:
     assert not m.a.any()
     assert not m.a.requires_grad
     assert not m.b.any()
+
+
+def test_what_torch_cannot_write_into_is_found_before_anything_is_set() -> None:
+    @fn
+    def both(first: Mut[nn.Module], m: Mut[nn.Module]) -> None:
+        first.weight, m.weight = torch.zeros(2, 2), torch.zeros(2, 2)
+
+    with torch.inference_mode():
+        inference = nn.Linear(2, 2)
+    expanded = nn.Module()
+    expanded.register_buffer("weight", torch.zeros(1, 2).expand(2, 2))
+    for m, text in (
+        (inference, "made in inference mode"),
+        (expanded, "an expanded tensor"),
+        (nn.LazyLinear(2), "has no shape yet"),
+    ):
+        first = nn.Linear(2, 2)
+        before = first.weight.clone()
+        with pytest.raises(FieldError, match=f"E0502(.|\n)*{text}"):
+            both(mut(first), mut(m))
+        assert torch.equal(first.weight, before)
+
+
+def test_classes_of_one_name_are_told_apart(load) -> None:
+    module = load(
+        f"{HEAD}\n"
+        "if torch:\n"
+        "    class One(nn.Module):\n"
+        "        def __init__(self):\n"
+        "            super().__init__()\n"
+        "            self.count = 0\n"
+        "else:\n"
+        "    class One(nn.Module):\n"
+        "        def __init__(self):\n"
+        "            super().__init__()\n"
+        "            self.other = 0\n"
+        "@fn\n"
+        "def f(m: Mut[One]) -> None:\n"
+        "    m.count += 1\n"
+    )
+    m = module.One()
+    module.f(mut(m))
+    assert m.count == 1
 
 
 def test_a_compiled_model_stands_for_the_model() -> None:

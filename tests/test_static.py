@@ -132,3 +132,45 @@ def test_loops_that_build_and_walk_structures_come_to_an_end(tmp_path: Path) -> 
     started = time.process_time()
     assert check_file(path, Project()) == []
     assert time.process_time() - started < 5
+
+
+SCOPES = """
+def method_in_a_class():
+    class Inner:
+        def f(self):
+            nonlocal count
+            count = self
+            return count
+    count = 0
+    return count
+
+
+def class_cell():
+    class Inner:
+        global __class__
+        __class__ = 42
+        def f(self):
+            nonlocal __class__
+            __class__ = self
+            return __class__
+    return __class__
+
+
+def two_deep():
+    a = b = None
+    def f():
+        nonlocal a
+        def g():
+            nonlocal a, b
+            a, b = b, a
+            return a, b
+        a = g
+        return a
+    return f, a, b
+"""
+
+
+def test_names_of_other_scopes(tmp_path: Path) -> None:
+    path = tmp_path / "scopes.py"
+    path.write_text(SCOPES + "from dslmut import fn\n" + SCOPES.replace("\ndef ", "\n@fn\ndef "))
+    assert check_file(path, Project()) == []

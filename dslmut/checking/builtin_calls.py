@@ -25,8 +25,11 @@ Items = list[Value]
 
 BUILTIN_CLASSES = frozenset(
     "list tuple set frozenset dict reversed zip enumerate map filter int float bool str bytes "
-    "complex range slice type object super".split()
+    "complex range slice type object super deque OrderedDict defaultdict".split()
 )
+"""Classes of Python and its ``collections`` that are called like functions."""
+
+_MAPPINGS = frozenset({"dict", "OrderedDict", "defaultdict"})
 
 
 def call_builtin(walk: Walk, node: ast.Call, name: str, given: list[Given]) -> Value | None:
@@ -39,6 +42,8 @@ def call_builtin(walk: Walk, node: ast.Call, name: str, given: list[Given]) -> V
         return _ON_ATTRIBUTES[name](walk, node, given)
     values = [g.value for g in given if g.keyword is None]
     items = [part(v, "[]") for v in values]
+    if name in _MAPPINGS:
+        items += [g.value for g in given if g.keyword is not None]
     handler = _ON_ITEMS.get(name)
     return handler(values, items, walk.fresh(node)) if handler is not None else None
 
@@ -95,9 +100,9 @@ _ON_ITEMS: dict[str, Callable[[Items, Items, Origin], Value]] = {
     "tuple": _tuple,
     "map": _mapped,
     "filter": _mapped,
-    "dict": _dict,
+    **dict.fromkeys(_MAPPINGS, _dict),
     "sum": _sum,
-    **dict.fromkeys(("list", "set", "frozenset", "sorted", "reversed", "iter"), _list),
+    **dict.fromkeys(("list", "deque", "set", "frozenset", "sorted", "reversed", "iter"), _list),
 }
 
 # -- attributes ----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from dslmut.checking import knowledge as kn
 from dslmut.checking.arguments import Given, arguments, is_marker, mark_all, meet, unmarked
 from dslmut.checking.builtin_calls import call_builtin
 from dslmut.checking.entities import Function, Kind
-from dslmut.checking.facts import Misplaced, Note, Place, Verb
+from dslmut.checking.facts import Misplaced, Place, Verb
 from dslmut.checking.methods import call_method
 from dslmut.checking.origins import NOTHING, Bound, Value, fresh_tensor, join_all
 from dslmut.checking.results import construct, result, unknown_result
@@ -35,9 +35,16 @@ def call(walk: Walk, node: ast.Call) -> Value:
             [] if isinstance(receiver.entity, en.Class) else [Given(func.value, subject, receiver)]
         )
         return call_builtin(walk, node, func.attr.strip("_"), [*own, *given]) or NOTHING
+    if isinstance(receiver.entity, en.Class) and given and _takes_its_receiver(func.attr):
+        return call_method(walk, node, func.attr, given[0], given[1:])
     if isinstance(receiver.entity, en.Module | en.Class):
         return apply(walk, node, walk.attribute(receiver, func.attr), given)
     return call_method(walk, node, func.attr, Given(func.value, subject, receiver, marked), given)
+
+
+def _takes_its_receiver(method: str) -> bool:
+    """Say whether ``C.method(a)`` is known to change *a*, as ``a.method()`` does."""
+    return kn.in_place(method) or method in kn.MODULE_WRITERS
 
 
 def _receiver(walk: Walk, subject: ast.expr, method: str, marked: bool) -> Value:
@@ -128,6 +135,6 @@ def write(walk: Walk, node: ast.Call, argument: Given, name: str) -> None:
     """Record that a known function changes an argument, or what that holds."""
     value = argument.value
     touched = value.origins if is_tensor(value) or value.inside_model else value.held
-    if value.in_storage or any(v.in_storage for v in value.contents):
-        walk.facts.note(node, Note.IN_PLACE)
+    for each in (value, *value.contents):
+        walk.written(node, each)
     walk.change(node, argument.subject, touched, Verb.WRITER, name)

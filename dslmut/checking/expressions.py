@@ -48,13 +48,15 @@ def attribute(walk: Walk, node: ast.Attribute) -> Value:
     value = walk.attribute(owner, node.attr)
     if value.entity is None and (
         (owner.type.cls is not None and owner.type.cls.members.method(node.attr))
-        or _is_method_of_module(owner, node.attr)
+        or _is_known_method(owner, node.attr)
     ):
         return bound_method(owner, node.attr)
     return walk.field_read(node, replace(value, reads=value.reads | owner.reads))
 
 
-def _is_method_of_module(owner: Value, attr: str) -> bool:
+def _is_known_method(owner: Value, attr: str) -> bool:
+    if owner.type.kind is Kind.PART:
+        return kn.in_place(attr)
     return owner.type.kind is Kind.MODEL and attr in kn.MODULE_WRITERS | kn.MODULE_MOVERS
 
 

@@ -185,6 +185,7 @@ class Note(enum.Enum):
     SNAPSHOT = "the field read is used after a change"
     HANDLE = "the field read is needed as the tensor itself"
     IN_PLACE = "this writes into a field of a model"
+    STORED = "what is read here is written into"
     FIELD = "the owner of this target may be a model"
     MODEL = "the owner of this target is known to be a model, or a part of one"
     SHARED = "the owner of this target may not be the function's own"

@@ -11,7 +11,8 @@ MODULE_WRITERS = frozenset(
     "register_forward_hook register_forward_pre_hook register_full_backward_hook "
     "register_full_backward_pre_hook register_backward_hook register_state_dict_pre_hook "
     "register_load_state_dict_pre_hook register_load_state_dict_post_hook "
-    "add_module apply share_memory to_empty set_submodule set_extra_state compile".split()
+    "add_module apply share_memory to_empty set_submodule set_extra_state compile "
+    "reset_parameters reset_running_stats".split()
 )
 """Methods of ``nn.Module`` that change it, and that nothing else has."""
 
@@ -146,6 +147,26 @@ CONTAINER_VIEWS = frozenset({"values", "items", "keys"})
 def in_place(name: str) -> bool:
     """Say whether a tensor method or a torch function of that name changes its receiver."""
     return len(name) > 1 and name.endswith("_") and not name.endswith("__")
+
+
+_TENSOR_MODULES = frozenset(
+    "torch torch.functional torch.nn.functional torch._C._nn torch.linalg torch.fft torch.special "
+    "torch.sparse torch.nn.init torch.signal.windows".split()
+)
+
+_NO_TENSORS = frozenset(
+    "load save compile device Generator vmap manual_seed seed initial_seed set_default_dtype "
+    "set_default_device get_default_dtype get_default_device get_num_threads set_num_threads "
+    "set_printoptions set_grad_enabled no_grad enable_grad inference_mode autocast cond while_loop "
+    "typename finfo iinfo result_type promote_types can_cast use_deterministic_algorithms".split()
+)
+"""Those functions of these modules that give something else."""
+
+
+def gives_tensors(qualified: str) -> bool:
+    """Say whether one of torch's functions gives a tensor, or several."""
+    module, _, bare = qualified.rpartition(".")
+    return module in _TENSOR_MODULES and bare not in _NO_TENSORS
 
 
 def of_torch(qualified: str) -> bool:

@@ -10,7 +10,7 @@ from dslmut.checking import entities as en
 from dslmut.checking import knowledge as kn
 from dslmut.checking.arguments import Given, mark, mark_all, meet
 from dslmut.checking.entities import Function, Kind, Role
-from dslmut.checking.facts import Call, Note, Passed, Verb
+from dslmut.checking.facts import Call, Passed, Verb
 from dslmut.checking.origins import PLAIN_VALUE, Origin, Value, fresh_tensor, holding, join, part
 from dslmut.checking.results import construct, result, unknown_result
 from dslmut.checking.trees import is_super
@@ -25,8 +25,8 @@ def call_method(
     method = value.type.cls.members.method(name) if value.type.cls else None
     if method is not None and method.role is not Role.BUILTIN:
         return _own_method(walk, node, method, receiver, given)
-    if value.in_storage and kn.in_place(name) and not _is_own(value, name):
-        walk.facts.note(node, Note.IN_PLACE)
+    if kn.in_place(name) and not _is_own(value, name):
+        walk.written(node, value)
     touched = frozenset(changed_by(value, name))
     walk.change(node, receiver.subject, touched, Verb.METHOD, name)
     if receiver.marked:
@@ -91,7 +91,8 @@ def changed_by(value: Value, name: str) -> Iterator[Origin]:
     for origin in value.origins:
         known = value.type.kind not in (Kind.UNKNOWN, Kind.PART)
         type_ = value.type if known else origin.type
-        if changes(type_.kind, name, exactly=known) and (known or not value.view):
+        sure = known or not value.view or kn.in_place(name)
+        if sure and changes(type_.kind, name, exactly=known):
             yield origin
 
 
@@ -157,7 +158,7 @@ def _module_method(walk: Walk, node: ast.Call, name: str, value: Value) -> Value
         return value
     if name in kn.MODULE_PARTS:
         return _module_parts(walk, node, name, value)
-    return fresh_tensor(walk.fresh(node, Kind.TENSOR))
+    return Value(en.UNKNOWN, frozenset({walk.fresh(node)}))
 
 
 def _part_method(walk: Walk, node: ast.Call, name: str, value: Value) -> Value:
@@ -166,6 +167,8 @@ def _part_method(walk: Walk, node: ast.Call, name: str, value: Value) -> Value:
         return _module_parts(walk, node, name, value)
     if kn.in_place(name) or name in kn.VIEWS | kn.MODULE_ITSELF:
         return replace(value, view=True)
+    if name in kn.VIEW_LISTS:
+        return holding([replace(value, view=True)], walk.fresh(node))
     if name in kn.CONTAINER_VIEWS:
         return _view_of_items(walk, node, name, value)
     return Value(en.UNKNOWN, frozenset({walk.fresh(node)}))

@@ -320,24 +320,26 @@ def _text_members(cls: type) -> definitions.SourceMembers | None:
         source = parse(path, "".join(lines))
     except SyntaxError:
         return None
-    node = _find_class(source.tree, cls.__qualname__)
-    if node is None:
+    nodes = _find_classes(source.tree, cls.__qualname__)
+    if len(nodes) > 1:
+        line = first.__code__.co_firstlineno if first is not None else 0
+        nodes = [n for n in nodes if n.lineno <= line <= (n.end_lineno or 0)]
+    if not nodes:
         return None
     resolver = _NamesOf(vars(module) if module is not None else {})
     known = wellknown.well_known(f"{cls.__module__}.{cls.__qualname__}")
     kind = known.kind if isinstance(known, Class) else _kind_of(cls)[0]
-    return definitions.SourceMembers(node, source, resolver, (), kind)
+    return definitions.SourceMembers(nodes[-1], source, resolver, (), kind)
 
 
-def _find_class(tree: ast.AST, qualname: str) -> ast.ClassDef | None:
-    """Return the last class of that name, by the way that leads to it."""
+def _find_classes(tree: ast.AST, qualname: str) -> list[ast.ClassDef]:
+    """Return the classes of that name, by the way that leads to them."""
     nodes: list[ast.AST] = [tree]
     for part in qualname.split("."):
         if part == "<locals>":
             continue
         nodes = [child for node in nodes for child in _scopes_in(node) if child.name == part]
-    classes = [n for n in nodes if isinstance(n, ast.ClassDef)]
-    return classes[-1] if classes else None
+    return [n for n in nodes if isinstance(n, ast.ClassDef)]
 
 
 def _scopes_in(node: ast.AST) -> list[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:

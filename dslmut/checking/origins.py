@@ -233,7 +233,7 @@ def part(value: Value, step: str, type: Type = UNKNOWN) -> Value:
     if type.kind is Kind.TENSOR and value.inside_model:
         type = FIELD
     own = Value(type, frozenset(o.deeper(step) for o in value.origins))
-    if not value.contents:
+    if not value.contents or type.kind is Kind.FIELD:
         return own
     items = join_all(value.contents)
     # A container that was made here has no items but those that it holds.
@@ -242,7 +242,7 @@ def part(value: Value, step: str, type: Type = UNKNOWN) -> Value:
         return items
     # What a model holds is a part of it, whatever it was before.
     joined = join(own, items)
-    return replace(joined, type=type) if type.kind in (Kind.FIELD, Kind.PART) else joined
+    return replace(joined, type=type) if type.kind is Kind.PART else joined
 
 
 def _type_of_part(whole: Value) -> Type:

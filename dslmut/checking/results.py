@@ -43,7 +43,7 @@ def result(
     if name in kn.SHALLOW and given:
         return given[0].value
     if kn.of_torch(name):
-        return _torch(walk, node, name.rpartition(".")[2], given)
+        return _torch(walk, node, name, given)
     if function.passes and not function.result_known:  # value_and_grad: the loss and a record
         loss = fresh_tensor(walk.fresh(node, Kind.TENSOR))
         return Value(en.container(), contents=(loss, Value(en.OBJECT)), positional=True)
@@ -87,8 +87,9 @@ def unknown_result(walk: Walk, node: ast.AST, values: Iterable[Value]) -> Value:
     return Value(en.UNKNOWN, frozenset(origins))
 
 
-def _torch(walk: Walk, node: ast.Call, bare: str, given: list[Given]) -> Value:
+def _torch(walk: Walk, node: ast.Call, name: str, given: list[Given]) -> Value:
     """Torch's functions allocate, but for those that give views or work in place."""
+    bare = name.rpartition(".")[2]
     first = given[0].value if given else NOTHING
     if bare in kn.VIEWS or kn.in_place(bare):
         type_ = first.type if is_tensor(first) else en.TENSOR
@@ -97,7 +98,9 @@ def _torch(walk: Walk, node: ast.Call, bare: str, given: list[Given]) -> Value:
     if bare in kn.VIEW_LISTS:
         inner = Value(first.type, first.origins, reads=first.reads, view=True)
         return holding([inner], walk.fresh(node))
-    return fresh_tensor(walk.fresh(node, Kind.TENSOR))
+    if kn.gives_tensors(name):
+        return fresh_tensor(walk.fresh(node, Kind.TENSOR))
+    return unknown_result(walk, node, [g.value for g in given])
 
 
 def construct(walk: Walk, node: ast.Call, cls: en.Class, given: list[Given]) -> Value:

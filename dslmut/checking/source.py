@@ -43,6 +43,20 @@ class Definition:
         """Return the class whose method it is."""
         return self.outer[-1] if self.outer and isinstance(self.outer[-1], ast.ClassDef) else None
 
+    @property
+    def called_by_frameworks(self) -> bool:
+        """Say whether Python or torch calls a method, without a marker for its receiver."""
+        if isinstance(self.node, ast.Lambda) or self.owner is None:
+            return False
+        name = self.node.name
+        special = name.startswith("__") and name.endswith("__")
+        accessor = any(
+            getattr(d, "attr", "") in ("setter", "getter", "deleter")
+            or getattr(d, "id", "") == "property"
+            for d in self.node.decorator_list
+        )
+        return name == "forward" or special or accessor
+
 
 @dataclass(frozen=True, eq=False)
 class Source:

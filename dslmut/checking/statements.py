@@ -9,7 +9,7 @@ from dataclasses import replace
 
 from dslmut.checking import definitions
 from dslmut.checking import entities as en
-from dslmut.checking.facts import SIGNS, Note, Rebinding, Verb
+from dslmut.checking.facts import SIGNS, Rebinding, Verb
 from dslmut.checking.origins import NOTHING, Value, part, with_contents
 from dslmut.checking.paths import (
     break_,
@@ -66,8 +66,7 @@ def augmented_assign(walk: Walk, node: ast.AugAssign) -> None:
 
 def _augment_tensor(walk: Walk, node: ast.AugAssign, tensor: Value) -> None:
     """Change a tensor in place: the one that a name or a container has."""
-    if tensor.in_storage:
-        walk.facts.note(node, Note.IN_PLACE)
+    walk.written(node, tensor)
     if is_tensor(tensor):
         walk.needed(tensor)
         walk.change(node, node.target, tensor.origins, Verb.AUGMENT, SIGNS[type(node.op)])

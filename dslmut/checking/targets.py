@@ -6,7 +6,7 @@ import ast
 
 from dslmut.checking import entities as en
 from dslmut.checking.entities import Kind
-from dslmut.checking.facts import Note, Verb
+from dslmut.checking.facts import Verb
 from dslmut.checking.origins import (
     Value,
     join_all,
@@ -99,8 +99,7 @@ def store_item(walk: Walk, target: ast.Subscript, value: Value) -> None:
 def change_item(walk: Walk, target: ast.Subscript, owner: Value, verb: Verb) -> None:
     """Record a change of an item, where the owner belongs to a model or is a tensor."""
     kind = owner.type.kind
-    if owner.in_storage:
-        walk.facts.note(target, Note.IN_PLACE)
+    walk.written(target, owner)
     if kind in (Kind.TENSOR, Kind.FIELD, Kind.PART, Kind.MODEL, Kind.STATE):
         walk.change(target, target.value, owner.origins, verb, "[...]")
     elif kind in (Kind.UNKNOWN, Kind.CONTAINER):

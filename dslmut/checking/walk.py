@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 from dslmut.checking import entities as en
 from dslmut.checking.entities import Kind
-from dslmut.checking.environments import Binding, Environment, age, meet
+from dslmut.checking.environments import Binding, Environment, meet
 from dslmut.checking.facts import (
     Alias,
     Change,
@@ -22,24 +21,22 @@ from dslmut.checking.facts import (
     Kept,
     Note,
     Opaque,
-    Rebinding,
     Signature,
     Verb,
 )
 from dslmut.checking.knowledge import MACHINERY, SCRATCH
+from dslmut.checking.names import Names
 from dslmut.checking.origins import (
     NOTHING,
     Origin,
     Read,
     Root,
     Value,
-    join,
     part,
     reads_in,
     with_contents,
 )
 from dslmut.checking.resolve import Resolver, type_of
-from dslmut.checking.scopes import arguments_of, bound_names, rebound_inside
 from dslmut.checking.source import FunctionNode, Source
 from dslmut.checking.trees import root_name
 from dslmut.checking.values import SETTLED, attribute_owners, is_ordinary, is_tensor
@@ -56,7 +53,7 @@ class Loop:
     continues: list[Environment] = field(default_factory=list)
 
 
-class Walk:
+class Walk(Names):
     """One pass over a function, a nested function, or a module.
 
     Args:
@@ -79,35 +76,15 @@ class Walk:
         signature: Signature | None = None,
         parent: Walk | None = None,
     ) -> None:
-        self.source = source
-        self.resolver = resolver
-        self.facts = facts
+        super().__init__(source, resolver, facts, scope, signature, parent)
         self.handlers = handlers
-        self.scope = scope
-        self.signature = signature
-        self.parent = parent
-        self.locals = bound_names(scope)
-        self.own: frozenset[str] = frozenset()  # the names of a comprehension
-        self.env = Environment()
         self.alive = True
         self.loops: list[Loop] = []
         self.catchers: list[list[Environment]] = []
-        self.ever = Environment()
         self.nested: list[FunctionNode | ast.ClassDef] = []
-        self.rebound = rebound_inside(scope)
         self.defaults: dict[int, dict[str, Value]] = {}
 
     # -- running -----------------------------------------------------------------------------
-
-    @property
-    def restricted(self) -> bool:
-        """Say whether the rules about what may be changed hold here."""
-        return self.root.signature is not None
-
-    @property
-    def root(self) -> Walk:
-        """Return the walk over the outermost function."""
-        return self if self.parent is None else self.parent.root
 
     def block(self, statements: Iterable[ast.stmt]) -> None:
         """Run statements in order."""
@@ -154,98 +131,6 @@ class Walk:
         if into is not None and self.alive:
             into.append(self.env.fork())
         self.alive = False
-
-    # -- names -------------------------------------------------------------------------------
-
-    def fresh(self, node: ast.AST, kind: Kind = Kind.UNKNOWN) -> Origin:
-        """Return the origin of what this node makes anew."""
-        return Origin(Root.FRESH, f"#{node.lineno}:{node.col_offset}", kind)  # pyright: ignore[reportAttributeAccessIssue]
-
-    def lookup(self, name: str) -> Value:
-        """Return what a name may be at this point."""
-        binding = self.env.get(name)
-        if binding is not None and name in self.rebound:
-            return join(binding.value, self.captured(name))
-        if binding is not None:
-            return binding.value
-        if name in self.locals:
-            return NOTHING
-        if self.parent is not None:
-            return self.parent.captured(name)
-        return self.outside(name)
-
-    def captured(self, name: str) -> Value:
-        """Return what a nested function may find under a name of this one, whenever it runs."""
-        if name not in self.locals:
-            return self.lookup(name)
-        binding = self.ever.get(name)
-        return age(binding.value, self.facts.changed) if binding else NOTHING
-
-    def outside(self, name: str) -> Value:
-        """Return what a name of the module or of an enclosing plain function stands for."""
-        entity = self.resolver.name(name)
-        type_ = type_of(entity)
-        origins = frozenset({Origin(Root.OUTER, name, type_.kind)})
-        return Value(
-            type_,
-            origins if entity is None or isinstance(entity, en.Instance) else frozenset(),
-            entity=entity,
-        )
-
-    def binding(self, name: str) -> Binding | None:
-        """Return the binding of a name, of an enclosing function too."""
-        found = self.env.get(name)
-        if found is None and self.parent is not None and name not in self.locals:
-            return self.parent.ever.get(name) or self.parent.binding(name)
-        return found
-
-    def bind(self, name: str, value: Value, node: ast.AST, form: str) -> None:
-        """Give a name a value."""
-        owner = self.owner_of(name)
-        mut_names = owner.signature.mut_names if owner is not None and owner.signature else ()
-        if name not in self.own and (name in mut_names or self.hides_mut(name, value)):
-            self.facts.record(Rebinding(node, name, form))
-            return
-        binding = Binding.at(self.source.span(node), value)
-        if owner is self or owner is None:
-            self.env[name] = binding
-        home = owner or self
-        before = home.ever.get(name)
-        if before is None:
-            home.ever[name] = binding
-        else:
-            home.ever[name] = before.joined(join(before.value, value), binding.sites)
-
-    def owner_of(self, name: str) -> Walk | None:
-        """Return the walk over the function that a name belongs to; None for the module's."""
-        if name in self.locals:
-            return self
-        return self.parent.owner_of(name) if self.parent is not None else None
-
-    def super_(self) -> Value:
-        """Return what ``super()`` stands for: the first parameter, seen as its base class."""
-        scope = self.root.scope
-        arguments = [] if isinstance(scope, ast.Module | ast.ClassDef) else arguments_of(scope)
-        origins = self.lookup(arguments[0].arg).origins if arguments else frozenset()
-        cls = self.resolver.super_class()
-        return Value(cls.type if cls else en.UNKNOWN, origins)
-
-    def hides_mut(self, name: str, value: Value) -> bool:
-        """Say whether binding a name takes ``mut`` away from the function."""
-        outside = self.restricted and self.parent is None and self.resolver.name(name)
-        return outside == en.Word("mut") and value.entity != en.Word("mut")
-
-    @contextmanager
-    def own_names(self, names: frozenset[str]) -> Iterator[None]:
-        """Evaluate a comprehension, whose targets hide names of the function for a while."""
-        hidden = {n: self.env[n] for n in names if n in self.env}
-        outer_locals, outer_own = self.locals, self.own
-        self.locals, self.own = outer_locals | names, outer_own | names
-        yield
-        self.locals, self.own = outer_locals, outer_own
-        for name in names:
-            self.env.pop(name, None)
-        self.env.update(hidden)
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -328,6 +213,13 @@ class Walk:
             Change(node, subject, blamed, touched, verb, name, self.alias(subject, blamed))
         )
 
+    def written(self, node: ast.AST, value: Value) -> None:
+        """Note that a node writes into a tensor, if that may be a field or a view of one."""
+        if value.in_storage:
+            self.facts.note(node, Note.IN_PLACE)
+            for read in value.reads:
+                self.facts.note(read.site, Note.STORED)
+
     def alias(self, subject: ast.expr, blamed: Iterable[Origin]) -> Alias | None:
         """Return the name at the root of an expression, and where it got what is blamed."""
         name = root_name(subject)
@@ -355,7 +247,9 @@ class Walk:
         self.note_alias(target, value)
         owners = attribute_owners(owner, target.attr)
         self.change(target, target.value, owners, Verb.FIELD, target.attr)
-        if is_ordinary(owner) or value.type.kind not in SETTLED:
+        # A model copies tensors; of an unknown value it is not known that it comes to hold it.
+        copied = SETTLED | {Kind.UNKNOWN} if owner.inside_model else SETTLED
+        if is_ordinary(owner) or value.type.kind not in copied:
             self.hold(target.value, value, target)
 
     def _replaces(self, target: ast.Attribute, owner: Value) -> bool:

@@ -42,6 +42,8 @@ _KINDS = {
     "dslmut.Ref": Kind.REFERENCE,
 }
 
+_CONTAINERS = frozenset({f"collections.{name}" for name in ("deque", "OrderedDict", "defaultdict")})
+
 MODULE_NAMES = frozenset(
     "training forward call_super_init dump_patches add_module apply bfloat16 buffers children "
     "compile cpu cuda double eval extra_repr float get_buffer get_extra_state get_parameter "
@@ -82,6 +84,8 @@ def well_known(dotted: str) -> Entity | None:
         return _builtin(bare)
     if dotted in ("operator.setitem", "operator.delitem"):
         return Function(dotted, Role.BUILTIN, qualified=dotted)
+    if dotted in _CONTAINERS:
+        return Class(bare, Kind.OBJECT, key=dotted)
     if dotted in ("copy.copy", "copy.deepcopy"):
         return Function(dotted, Role.PLAIN, qualified=dotted)
     return None

@@ -16,6 +16,9 @@ from dslmut.diagnostics.model import Diagnostic
 
 CLEAN, FOUND, USAGE = 0, 1, 2
 
+DEPTH = 5000
+"""How deep the checker may go into an expression: a sum of 500 terms is nested 500 times."""
+
 EXAMPLES = """examples:
   dslmut check train.py src/          what a function changes without saying so, and more
   dslmut check . --output-format json
@@ -78,6 +81,7 @@ def run_check(paths: Iterable[Path], output_format: str) -> int:
     if missing:
         print(f"dslmut: there is no {missing[0]}", file=sys.stderr)
         return USAGE
+    sys.setrecursionlimit(max(sys.getrecursionlimit(), DEPTH))
     project, found, unread = Project(), [], 0
     files = sorted({f for p in paths for f in python_files(p)})
     for path in files:

@@ -45,9 +45,9 @@ def _computed(chain: nn.Module) -> Tensor:
 
 
 def recomputed(model: nn.Module, name: str) -> bool:
-    """Say whether an old-style ``weight_norm`` or ``spectral_norm`` overwrites an attribute."""
-    hooks = model._forward_pre_hooks.values()
+    """Say whether an old-style norm, or pruning, overwrites an attribute."""
     return any(
-        getattr(h, "name", None) == name and type(h).__module__.startswith("torch.nn.utils")
-        for h in hooks
+        name in (getattr(hook, "name", None), getattr(hook, "_tensor_name", None))
+        and type(hook).__module__.startswith("torch.nn.utils")
+        for hook in model._forward_pre_hooks.values()
     )

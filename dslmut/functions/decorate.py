@@ -155,7 +155,7 @@ def _spec(
         entity=_entity(function, analysis, source, definition, resolver, role),
         mut=analysis.signature.mut_names,
         optional=frozenset(p.name for p in parameters if p.mut and p.annotation.optional),
-        unmarked=frozenset(p.name for p in parameters[:1] if _called_by_frameworks(definition)),
+        unmarked=frozenset(p.name for p in parameters[:1] if definition.called_by_frameworks),
         module=function.__globals__,
         names={}
         if surroundings is function.__globals__
@@ -191,20 +191,6 @@ def _entity(
 
 def _is_static(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any(getattr(d, "id", "") in ("staticmethod", "classmethod") for d in node.decorator_list)
-
-
-def _called_by_frameworks(definition: Definition) -> bool:
-    """Say whether Python or torch calls a method, without a marker for its receiver."""
-    node = definition.node
-    if isinstance(node, ast.Lambda) or definition.owner is None:
-        return False
-    special = node.name.startswith("__") and node.name.endswith("__")
-    accessor = any(
-        getattr(d, "attr", "") in ("setter", "getter", "deleter")
-        or getattr(d, "id", "") == "property"
-        for d in node.decorator_list
-    )
-    return node.name == "forward" or special or accessor
 
 
 def _places(node: Any, source: Source) -> dict[str, Span]:

@@ -120,14 +120,34 @@ def _check_other(model: nn.Module, name: str, value: Any, fresh: bool) -> None:
     elif name in model._modules or isinstance(value, nn.Module):
         _check_submodule(model, name, fresh)
     elif recomputed(model, name):
-        raise fault(
-            NotAField,
-            f"`{name}` is computed from other parameters before each forward pass",
-            fix=f"set the parameters that it is computed from, such as `{name}_g` and `{name}_v`, "
-            "or use torch.nn.utils.parametrizations",
-        )
+        raise _computed_before_forward(model, name)
     else:
         _check_plain(model, name, value)
+
+
+def refuse_computed(model: nn.Module, name: str) -> None:
+    """Refuse to write into a part of what is computed from other parameters: a mere copy of it.
+
+    Raises:
+        FieldError: E0303.
+    """
+    if parametrized(model, name):
+        raise fault(
+            NotAField,
+            f"`{name}` is computed each time that it is read: this would change a mere copy of it",
+            fix=f"assign it whole, `m.{name} = ...`, which goes through its parametrization",
+        )
+    if recomputed(model, name):
+        raise _computed_before_forward(model, name)
+
+
+def _computed_before_forward(model: nn.Module, name: str) -> Exception:
+    sources = [f"`{n}`" for n in model._parameters if n.startswith(f"{name}_")]
+    return fault(
+        NotAField,
+        f"`{name}` is computed from other parameters before each forward pass",
+        fix=f"set what it is computed from, {' and '.join(sources)}, or use torch.nn.utils.parametrizations",
+    )
 
 
 def _check_submodule(model: nn.Module, name: str, fresh: bool) -> None:

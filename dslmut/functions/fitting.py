@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from dslmut.diagnostics.codes.base import Code
 from dslmut.diagnostics.codes.fields import (
@@ -28,6 +29,8 @@ def fitting(model: nn.Module, name: str, field: Tensor, value: Any) -> Tensor:
     Raises:
         FieldError: E0401, E0403, E0501 or E0502.
     """
+    if not torch.compiler.is_compiling():
+        _check_writable(name, field)
     if not isinstance(value, Tensor):
         value = _number(model, name, field, value)
     elif value.shape != field.shape:
@@ -43,6 +46,29 @@ def fitting(model: nn.Module, name: str, field: Tensor, value: Any) -> Tensor:
         if declared is not None and declared.domain is not None:
             _check_domain(model, name, declared.domain, value)
     return value
+
+
+def _check_writable(name: str, field: Tensor) -> None:
+    """Refuse what torch would refuse halfway, when other fields have been set already."""
+    if is_lazy(field):
+        raise fault(
+            KindDiffers,
+            f"`{name}` has no shape yet: it gets one when the model is called for the first time",
+            fix="call the model once before, or make it with all sizes",
+        )
+    if field.is_inference() and not torch.is_inference_mode_enabled():
+        raise fault(
+            KindDiffers,
+            f"`{name}` was made in inference mode, and can be changed in inference mode only",
+            fix="make the model outside of `torch.inference_mode()`, or change it inside",
+        )
+    strides = field.stride() if field.layout is torch.strided else ()
+    if 0 in strides and any(size > 1 and not step for size, step in zip(field.shape, strides)):
+        raise fault(
+            KindDiffers,
+            f"`{name}` is an expanded tensor, whose elements are the same in memory",
+            fix="register it with `.contiguous()`",
+        )
 
 
 def _number(model: nn.Module, name: str, field: Tensor, value: Any) -> Tensor:

@@ -299,6 +299,9 @@ class _Rewriter:
             if self.facts.has(node, Note.MARKER):
                 return placed(runtime_call("Token", *[self.expression(a) for a in node.args]), node)
             return self._call(node)
+        if isinstance(node, ast.Attribute) and self.facts.has(node, Note.STORED):
+            owner, name = self.expression(node.value), ast.Constant(self._mangled(node.attr))
+            return placed(runtime_call("stored", owner, name), node)
         return self._copied(node)
 
     def _call(self, node: ast.Call) -> ast.Call:

@@ -16,7 +16,13 @@ from dslmut.checking.knowledge import TENSOR_ATTRIBUTES
 from dslmut.diagnostics.codes.fields import NotAField
 from dslmut.diagnostics.marking import Unmarked, missing_markers, spurious_argument
 from dslmut.diagnostics.raising import user_span
-from dslmut.functions.fields import check_field, fitting_item, write_field, write_item
+from dslmut.functions.fields import (
+    check_field,
+    fitting_item,
+    refuse_computed,
+    write_field,
+    write_item,
+)
 from dslmut.functions.spec import Spec, spec_of
 from dslmut.functions.values import enter, leave
 from dslmut.tokens import Token
@@ -41,6 +47,7 @@ __all__ = [
     "slice",
     "snapshot",
     "spurious",
+    "stored",
     "type",
 ]
 
@@ -174,6 +181,13 @@ def _refuse_values(owner: object, name: str) -> None:
         f"`{name}` is assigned on {kind}, which has no such field",
         fix="compute a new value, or assign a field of the model that holds it",
     )
+
+
+def stored(owner: Any, name: str) -> Any:
+    """Return ``owner.name`` to be written into: the field itself, not what is computed from it."""
+    if isinstance(owner, nn.Module):
+        refuse_computed(owner, name)
+    return getattr(owner, name)
 
 
 _OPERATORS: dict[str, tuple[Callable[[Any, Any], Any], Callable[[Any, Any], Any]]] = {

@@ -10,7 +10,7 @@ from dslmut.checking.entities import MARKABLE, Kind, Parameter
 from dslmut.checking.facts import Change, Signature, Verb
 from dslmut.checking.origins import Origin
 from dslmut.checking.scopes import arguments_of
-from dslmut.checking.source import FunctionNode, Source
+from dslmut.checking.source import Definition, FunctionNode, Source
 from dslmut.checking.trees import root_name
 from dslmut.diagnostics.model import Edit, Fix
 
@@ -41,12 +41,23 @@ def fix_for(
             f"pass it as a parameter `{name}: Mut[...]`, and write `mut({name})` at the calls"
         )
     if argument is None or argument.annotation is None:
+        definition = signature.definition
+        if definition.owner is not None and arguments_of(definition.node)[0] is argument:
+            return _receiver_fix(name, definition.owner.name, definition)
         return Fix(
             f"annotate the parameter: `{name}: Mut[...]`, and write `mut({name})` at the calls"
         )
     text = source.segment(argument.annotation)
     edit = Edit(source.span(argument.annotation), f"Mut[{text}]")
     return Fix(f"write `{name}: Mut[{text}]`, and `mut({name})` at the calls", (edit,))
+
+
+def _receiver_fix(name: str, owner: str, definition: Definition) -> Fix:
+    """Say how a method declares that it changes its receiver."""
+    annotated = f'annotate the receiver: `{name}: Mut["{owner}"]`'
+    if definition.called_by_frameworks:
+        return Fix(f"{annotated}; calls stay as they are")
+    return Fix(f"{annotated}, and write `mut(m).{definition.name}(...)` at the calls")
 
 
 def _evaluates(change: Change) -> bool:
