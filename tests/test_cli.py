@@ -134,8 +134,8 @@ def test_encodings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_expressions_that_are_nested_too_deeply(
     tmp_path: Path, bad: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "long.py").write_text("x = " + " + ".join(["1"] * 500) + "\n")
-    (tmp_path / "deep.py").write_text("x = " + " + ".join(["1"] * 5000) + "\n")
+    (tmp_path / "long.py").write_text("import dslmut\nx = " + " + ".join(["1"] * 500) + "\n")
+    (tmp_path / "deep.py").write_text("import dslmut\nx = " + " + ".join(["1"] * 5000) + "\n")
     assert main(["check", str(tmp_path), "--output-format", "concise"]) == 2
     captured = capsys.readouterr()
     assert "deep.py cannot be checked: its expressions are nested too deeply" in captured.err
