@@ -80,6 +80,8 @@ def subscript(walk: Walk, node: ast.Subscript) -> Value:
         case ast.Constant(value=int(i)) if owner.positional:
             if -len(owner.contents) <= i < len(owner.contents):
                 return owner.contents[i]
+        case ast.Slice() if owner.type.kind is Kind.CONTAINER:
+            return holding([part(owner, "[]")], walk.fresh(node))
     found = part(owner, "[]")
     return walk.field_read(node, replace(found, reads=owner.reads))
 

@@ -75,7 +75,9 @@ def _positions(targets: list[ast.expr], value: Value) -> list[Value]:
     known, wanted = len(value.contents), len(targets)
     fits = known == wanted if star is None else known >= wanted - 1
     if not value.positional or not fits:
-        return [part(value, "[]") for _ in targets]
+        item = part(value, "[]")
+        rest = Value(en.container(), contents=(item,))
+        return [rest if isinstance(t, ast.Starred) else item for t in targets]
     if star is None:
         return list(value.contents)
     behind = known - (wanted - star - 1)
