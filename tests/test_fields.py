@@ -238,7 +238,10 @@ OLD_VALUES = """
     old = m.a; [p.add_(1) for p in m.parameters()]; return old * 1
     old = m.a; [b.add_(1) for n, b in m.named_parameters()]; return old * 1
     old = m.a; opt = torch.optim.SGD(m.parameters(), lr=1.0); opt.step(); return old * 1
+    old = m.a; opt = torch.optim.SGD(m.parameters(), lr=1.0); scaler.step(opt); return old * 1
     olds = [m.a]; m.a = m.a + 1; return olds[0] * 1
+    olds = {}; olds[0] = m.a; m.a = m.a + 1; olds[1] = m.a; return olds[0] * 1
+    olds = dict(a=m.a); m.a = m.a + 1; return olds["a"] * 1
     olds = {"a": m.a}; m.a = m.a + 1; return olds["a"] * 1
     olds = (m.a, 3); m.a = m.a + 1; return olds[0] * 1
     olds = []; olds.append(m.a); m.a = m.a + 1; return olds[0] * 1
@@ -277,6 +280,8 @@ import types
 import torch
 from torch import Tensor, nn
 from dslmut import Mut, fn, mut, set_field
+
+scaler = torch.amp.GradScaler("cpu", enabled=False)
 
 def make(x):
     return x * 2

@@ -16,6 +16,7 @@ from dslmut.checking.origins import (
     holding,
     join_all,
     part,
+    with_contents,
 )
 from dslmut.checking.values import attribute_owners
 from dslmut.checking.walk import Walk
@@ -40,7 +41,11 @@ def call_builtin(walk: Walk, node: ast.Call, name: str, given: list[Given]) -> V
     values = [g.value for g in given if g.keyword is None]
     items = [part(v, "[]") for v in values]
     handler = _ON_ITEMS.get(name)
-    return handler(values, items, walk.fresh(node)) if handler is not None else None
+    if handler is None:
+        return None
+    found = handler(values, items, walk.fresh(node))
+    named = [g.value for g in given if g.keyword is not None]
+    return with_contents(found, *named) if name == "dict" else found
 
 
 # -- containers and iterators --------------------------------------------------------------------
