@@ -239,6 +239,7 @@ OLD_VALUES = """
     old = m.a; [b.add_(1) for n, b in m.named_parameters()]; return old * 1
     old = m.a; opt = torch.optim.SGD(m.parameters(), lr=1.0); opt.step(); return old * 1
     old = m.a; opt = torch.optim.SGD(m.parameters(), lr=1.0); scaler.step(opt); return old * 1
+    i = torch.tensor(0); old = m.a[i]; m.a = m.a + 1; return torch.stack([old, m.a[1] - 1])
     olds = [m.a]; m.a = m.a + 1; return olds[0] * 1
     olds = {}; olds[0] = m.a; m.a = m.a + 1; olds[1] = m.a; return olds[0] * 1
     olds = dict(a=m.a); m.a = m.a + 1; return olds["a"] * 1

@@ -6,6 +6,7 @@ import builtins
 import functools
 
 from dslmut.checking import entities as en
+from dslmut.checking import knowledge as kn
 from dslmut.checking.entities import (
     Annotation,
     Class,
@@ -82,6 +83,8 @@ def well_known(dotted: str) -> Entity | None:
         return _builtin(bare)
     if dotted in ("operator.setitem", "operator.delitem"):
         return Function(dotted, Role.BUILTIN, qualified=dotted)
+    if package == "itertools" and rest in kn.ITERATORS:
+        return Function(bare, Role.BUILTIN, qualified=dotted)
     if dotted in ("copy.copy", "copy.deepcopy"):
         return Function(dotted, Role.PLAIN, qualified=dotted)
     return None
