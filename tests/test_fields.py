@@ -251,6 +251,7 @@ OLD_VALUES = """
     old = m.a; set_field(m, "a", m.a + 1); return old * 1
     old = m.a; nn.utils.vector_to_parameters(torch.ones(8), m.parameters()); return old * 1
     old = m.a; late = lambda: old * 1; m.a = m.a + 1; return late()
+    late = lambda: m.a.data.add_(1); old = m.a; late(); return old * 1
     old = m.a if m.training else m.b; m.a = m.a + 1; return old * 1
     old = other = m.a; m.a = m.a + 1; return other * 1
     old, _ = m.a, m.b; m.a = m.a + 1; return old * 1
