@@ -258,6 +258,8 @@ OLD_VALUES = """
     (old := m.a); m.a = m.a + 1; return old * 1
     old = m.a; m.a += 1; return old * 1
     old = m.a; m.a[0] = 9.0; return old * 1
+    old = m.a; m.a.data += 1; return old * 1
+    old = m.a; [p.data.add_(1) for p in m.parameters()]; m.b.data -= 1; return old * 1
     old = m.a; m.load_state_dict({"a": m.a + 1, "b": m.b}); return old * 1
     old = m.a; torch.add(m.a, 1, out=m.a); return old * 1
     old = m.a; nn.init.zeros_(m.a); return old * 1
