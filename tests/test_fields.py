@@ -238,7 +238,11 @@ OLD_VALUES = """
     old = m.a; [p.add_(1) for p in m.parameters()]; return old * 1
     old = m.a; [b.add_(1) for n, b in m.named_parameters()]; return old * 1
     old = m.a; opt = torch.optim.SGD(m.parameters(), lr=1.0); opt.step(); return old * 1
+    old = m.a; opt = torch.optim.SGD(m.parameters(), lr=1.0); scaler.step(opt); return old * 1
+    i = torch.tensor(0); old = m.a[i]; m.a = m.a + 1; return torch.stack([old, m.a[1] - 1])
     olds = [m.a]; m.a = m.a + 1; return olds[0] * 1
+    olds = {}; olds[0] = m.a; m.a = m.a + 1; olds[1] = m.a; return olds[0] * 1
+    olds = dict(a=m.a); m.a = m.a + 1; return olds["a"] * 1
     olds = {"a": m.a}; m.a = m.a + 1; return olds["a"] * 1
     olds = (m.a, 3); m.a = m.a + 1; return olds[0] * 1
     olds = []; olds.append(m.a); m.a = m.a + 1; return olds[0] * 1
@@ -247,12 +251,15 @@ OLD_VALUES = """
     old = m.a; set_field(m, "a", m.a + 1); return old * 1
     old = m.a; nn.utils.vector_to_parameters(torch.ones(8), m.parameters()); return old * 1
     old = m.a; late = lambda: old * 1; m.a = m.a + 1; return late()
+    late = lambda: m.a.data.add_(1); old = m.a; late(); return old * 1
     old = m.a if m.training else m.b; m.a = m.a + 1; return old * 1
     old = other = m.a; m.a = m.a + 1; return other * 1
     old, _ = m.a, m.b; m.a = m.a + 1; return old * 1
     (old := m.a); m.a = m.a + 1; return old * 1
     old = m.a; m.a += 1; return old * 1
     old = m.a; m.a[0] = 9.0; return old * 1
+    old = m.a; m.a.data += 1; return old * 1
+    old = m.a; [p.data.add_(1) for p in m.parameters()]; m.b.data -= 1; return old * 1
     old = m.a; m.load_state_dict({"a": m.a + 1, "b": m.b}); return old * 1
     old = m.a; torch.add(m.a, 1, out=m.a); return old * 1
     old = m.a; nn.init.zeros_(m.a); return old * 1
@@ -278,6 +285,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import prune
 from dslmut import Mut, fn, mut, set_field
+
+scaler = torch.amp.GradScaler("cpu", enabled=False)
 
 def make(x):
     return x * 2

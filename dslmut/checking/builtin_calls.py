@@ -1,4 +1,4 @@
-"""Python's own functions: what they hold, pass on, or make."""
+"""Python's own functions, and those of ``itertools``: what they hold, pass on, or make."""
 
 from __future__ import annotations
 
@@ -77,6 +77,10 @@ def _tuple(values: Items, items: Items, fresh: Origin) -> Value:
     return holding(items, fresh)
 
 
+def _islice(values: Items, items: Items, fresh: Origin) -> Value:
+    return holding(items[:1], fresh)
+
+
 def _mapped(values: Items, items: Items, fresh: Origin) -> Value:
     return holding(items[1:], fresh)
 
@@ -92,7 +96,7 @@ def _sum(values: Items, items: Items, fresh: Origin) -> Value:
 
 
 _ON_ITEMS: dict[str, Callable[[Items, Items, Origin], Value]] = {
-    "zip": _zip,
+    **dict.fromkeys(("zip", "zip_longest", "product"), _zip),
     "enumerate": _enumerate,
     "next": _next,
     "min": _extreme,
@@ -103,6 +107,8 @@ _ON_ITEMS: dict[str, Callable[[Items, Items, Origin], Value]] = {
     **dict.fromkeys(_MAPPINGS, _dict),
     "sum": _sum,
     **dict.fromkeys(("list", "deque", "set", "frozenset", "sorted", "reversed", "iter"), _list),
+    **dict.fromkeys(("chain", "cycle"), _list),
+    "islice": _islice,
 }
 
 # -- attributes ----------------------------------------------------------------------------------

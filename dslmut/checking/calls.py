@@ -59,6 +59,8 @@ def _receiver(walk: Walk, subject: ast.expr, method: str, marked: bool) -> Value
 def apply(walk: Walk, node: ast.Call, callee: Value, given: list[Given]) -> Value:
     """Return what calling *callee* gives."""
     entity = callee.entity
+    if any(o.kind is Kind.CALLABLE for o in callee.origins):
+        _age_what_may_change(walk)
     if isinstance(entity, Bound):
         receiver = Given(node.func, node.func, entity.receiver)
         return call_method(walk, node, entity.name, receiver, given)
@@ -70,6 +72,12 @@ def apply(walk: Walk, node: ast.Call, callee: Value, given: list[Given]) -> Valu
     if is_callable_model(callee):
         return fresh_tensor(walk.fresh(node, Kind.TENSOR))
     return unknown_result(walk, node, [g.value for g in given])
+
+
+def _age_what_may_change(walk: Walk) -> None:
+    """A function that is defined here is called: it may change what this one may change."""
+    seen = {o for b in walk.env.values() for o in b.value.reachable}
+    walk.env.stale(frozenset(o for o in seen if o.kind is Kind.MODEL and o.changeable))
 
 
 def is_callable_model(callee: Value) -> bool:

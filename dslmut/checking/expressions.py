@@ -73,17 +73,29 @@ def subscript(walk: Walk, node: ast.Subscript) -> Value:
     """``owner[index]``."""
     owner = walk.evaluate(node.value)
     walk.wait(node, owner)
-    index = walk.evaluate if is_tensor(owner) else walk.handle
-    index(node.slice)
+    index = (walk.evaluate if is_tensor(owner) else walk.handle)(node.slice)
     owner = walk.used(walk.done(node))
+    if is_tensor(owner) and _gathers(node.slice, index):
+        # A copy; but with one number in the index tensor a view, so that the read is remembered.
+        return replace(fresh_tensor(walk.fresh(node, Kind.TENSOR)), reads=owner.reads)
     if is_tensor(owner):
         return replace(owner, view=True)
     match node.slice:
         case ast.Constant(value=int(i)) if owner.positional:
             if -len(owner.contents) <= i < len(owner.contents):
                 return owner.contents[i]
+        case ast.Slice() if owner.type.kind is Kind.CONTAINER:
+            return holding([part(owner, "[]")], walk.fresh(node))
     found = part(owner, "[]")
     return walk.field_read(node, replace(found, reads=owner.reads))
+
+
+def _gathers(node: ast.expr, index: Value) -> bool:
+    """Say whether an index picks items by a list or a tensor of them, as a mask does."""
+    if isinstance(node, ast.List):
+        return True
+    values = index.contents if isinstance(node, ast.Tuple) else (index,)
+    return any(is_tensor(v) for v in values)
 
 
 def binary(walk: Walk, node: ast.BinOp) -> Value:

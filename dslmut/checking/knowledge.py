@@ -131,6 +131,12 @@ NUMBERS = frozenset(
 )
 """Functions of Python whose result is no alias of an argument."""
 
+ITERATORS = frozenset("chain islice cycle zip_longest product".split())
+"""Functions of ``itertools`` that pass on the items of their arguments."""
+
+COLLATORS = frozenset({"torch.utils.data.dataloader.DataLoader"})
+"""Classes that give copies of what they are made of: a loader stacks items into batches."""
+
 CONTAINER_ADDERS = frozenset("append add appendleft insert setdefault push put".split())
 """Methods by which a container comes to hold its arguments."""
 

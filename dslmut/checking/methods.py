@@ -36,7 +36,11 @@ def call_method(
             mark(walk, receiver, f"`{name}`")
     mark_all(walk, given, "this call")
     if value.type.kind is Kind.STATE and name == "step":
-        _change_held_models(walk, node, receiver)
+        walk.change(node, receiver.subject, value.held, Verb.METHOD, "step")
+    if name == "step":  # scaler.step(opt) is trusted to be allowed, and steps
+        for state in (value, *(g.value for g in given)):
+            if state.type.kind is Kind.STATE:
+                _age_models(walk, state)
     if value.type.kind in (Kind.CONTAINER, Kind.UNKNOWN, Kind.OBJECT):
         _fill(walk, node, name, receiver, given)
     return _method_result(walk, node, name, value, given)
@@ -68,15 +72,15 @@ def _fill(walk: Walk, node: ast.Call, name: str, receiver: Given, given: list[Gi
             walk.hold(receiver.subject, part(argument.value, "[]"), node)
 
 
-def _change_held_models(walk: Walk, node: ast.AST, receiver: Given) -> None:
-    """``opt.step()`` changes the model that the state holds."""
-    held = receiver.value.held
-    walk.change(node, receiver.subject, held, Verb.METHOD, "step")
-    if not held:
-        # A state that came as a parameter: any model may be its own.
-        every = {o for b in walk.env.values() for o in b.value.reachable if o.kind is Kind.MODEL}
-        walk.env.stale(frozenset(every))
-        walk.facts.changed |= every
+def _age_models(walk: Walk, state: Value) -> None:
+    """What was read of the models that a state holds, or may hold, is of the past."""
+    models = state.held
+    if not models:  # it came as a parameter: any model may be its own
+        models = frozenset(
+            o for b in walk.env.values() for o in b.value.reachable if o.kind is Kind.MODEL
+        )
+    walk.env.stale(models)
+    walk.facts.changed |= models
 
 
 def _is_own(value: Value, name: str) -> bool:

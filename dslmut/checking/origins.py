@@ -253,8 +253,11 @@ def _type_of_part(whole: Value) -> Type:
     return whole.type if whole.type.kind in (Kind.TENSOR, Kind.FIELD) else UNKNOWN
 
 
-NESTING = 4
+NESTING = 8
 """Containers in containers are told apart this deep, so that a loop that nests them ends."""
+
+POSITIONS = 100
+"""And so many values in one: a loop may also double what it nests."""
 
 
 def holding(values: Iterable[Value], origin: Origin, positional: bool = False) -> Value:
@@ -279,7 +282,7 @@ def with_contents(value: Value, *added: Value) -> Value:
 
 def _shallow(value: Value) -> Value:
     """Return a value as it is put into a container, without what lies too deep in it."""
-    if _depth(value) < NESTING:
+    if _depth(value) < NESTING and _count(value) <= POSITIONS:
         return value
     return Value(UNKNOWN, value.reachable, reads=frozenset(reads_in(value)))
 
@@ -293,6 +296,10 @@ def reads_in(value: Value) -> Iterator[Read]:
 
 def _depth(value: Value) -> int:
     return 1 + max(map(_depth, value.contents), default=0)
+
+
+def _count(value: Value) -> int:
+    return 1 + sum(map(_count, value.contents))
 
 
 def bound_method(receiver: Value, name: str) -> Value:

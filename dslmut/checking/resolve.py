@@ -105,8 +105,10 @@ def annotation_of(entity: Entity | None) -> Annotation:
             return annotation
         case Class(name="object"):
             return Annotation()
-        case Class() as cls:
+        case Class(kind=Kind.OBJECT) as cls:
             return Annotation(_special(cls.name) or cls.type)
+        case Class() as cls:  # a model may be called `Generator`
+            return Annotation(cls.type)
         case Word("Index"):
             return Annotation(TENSOR)
     return Annotation()

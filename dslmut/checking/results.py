@@ -33,7 +33,7 @@ def result(
 ) -> Value:
     """Return what a known function may give back."""
     name = function.qualified
-    if name.startswith("builtins."):
+    if name.startswith(("builtins.", "itertools.")):
         return call_builtin(walk, node, name.rpartition(".")[2], given) or unknown_result(
             walk, node, [g.value for g in given]
         )
@@ -113,6 +113,7 @@ def construct(walk: Walk, node: ast.Call, cls: en.Class, given: list[Given]) -> 
     if cls.kind is Kind.STATE:
         for value in values:  # an optimizer needs the parameters themselves
             walk.needed(value)
-    held = join_all(values)
+    copies = isinstance(cls.key, tuple) and cls.key[0] in kn.COLLATORS
+    held = NOTHING if copies else join_all(values)
     made = Value(cls.type, frozenset({walk.fresh(node, cls.kind)}))
     return with_contents(made, held) if held.reachable else made

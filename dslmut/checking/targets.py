@@ -75,7 +75,9 @@ def _positions(targets: list[ast.expr], value: Value) -> list[Value]:
     known, wanted = len(value.contents), len(targets)
     fits = known == wanted if star is None else known >= wanted - 1
     if not value.positional or not fits:
-        return [part(value, "[]") for _ in targets]
+        item = part(value, "[]")
+        rest = Value(en.container(), contents=(item,))
+        return [rest if isinstance(t, ast.Starred) else item for t in targets]
     if star is None:
         return list(value.contents)
     behind = known - (wanted - star - 1)
@@ -85,7 +87,9 @@ def _positions(targets: list[ast.expr], value: Value) -> list[Value]:
 
 def store_item(walk: Walk, target: ast.Subscript, value: Value) -> None:
     """``a[i] = value``: a change of a tensor; a container comes to hold the value."""
-    owner = walk.handle(target.value)
+    owner = walk.peek(target.value)
+    if owner.type.kind is not Kind.CONTAINER:  # what is in a list is not needed to fill it
+        walk.needed(owner)
     if is_tensor(owner):
         walk.evaluate(target.slice)
     else:

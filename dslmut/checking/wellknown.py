@@ -6,6 +6,7 @@ import builtins
 import functools
 
 from dslmut.checking import entities as en
+from dslmut.checking import knowledge as kn
 from dslmut.checking.entities import (
     Annotation,
     Class,
@@ -86,6 +87,8 @@ def well_known(dotted: str) -> Entity | None:
         return Function(dotted, Role.BUILTIN, qualified=dotted)
     if dotted in _CONTAINERS:
         return Class(bare, Kind.OBJECT, key=dotted)
+    if package == "itertools" and rest in kn.ITERATORS:
+        return Function(bare, Role.BUILTIN, qualified=dotted)
     if dotted in ("copy.copy", "copy.deepcopy"):
         return Function(dotted, Role.PLAIN, qualified=dotted)
     return None

@@ -20,6 +20,7 @@ from dslmut.checking.facts import (
 from dslmut.checking.origins import Origin, Root
 from dslmut.checking.rules.fixes import argument_node, fix_for, holds_models, module_container
 from dslmut.checking.source import FunctionNode, Source
+from dslmut.checking.trees import is_super
 from dslmut.diagnostics.codes.mutation import (
     ChangeWithoutMut,
     MeaninglessMut,
@@ -128,11 +129,8 @@ def check_calls(facts: Facts, source: Source, restricted: bool) -> Iterator[Diag
 
 def spurious(call: Call, restricted: bool) -> Iterator[Passed]:
     """Yield the arguments of a call whose marker means nothing."""
-    receiver = call.receiver
-    due = receiver is not None and receiver.parameter is not None and receiver.parameter.mut
-    if receiver is not None and receiver.marked and not restricted and not due:
-        yield receiver
-    for passed in call.passed:
+    receiver = () if call.receiver is None or is_super(call.receiver.node) else (call.receiver,)
+    for passed in (*receiver, *call.passed):
         if passed.marked and not _accepts(call.callee, passed.parameter, restricted):
             yield passed
 
