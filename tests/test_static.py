@@ -6,6 +6,8 @@ import os
 import time
 from pathlib import Path
 
+import pytest
+
 from dslmut.checking.analysis import check_file
 from dslmut.checking.static import Project
 
@@ -66,9 +68,40 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     steps.write_text(STEP.replace("Mut[nn.Linear]", "nn.Linear").replace("m.weight =", "w ="))
     stamp = steps.stat().st_mtime_ns
     os.utime(steps, ns=(stamp, stamp + 1))
+    project.refresh()
     assert codes(user, project) == []
     steps.unlink()
+    project.refresh()
     assert codes(user, project) == []
+
+
+IMPORTS = [
+    "from between import step", "import between as b; step = b.step", "from between import *",
+    "import os; from between import (  # names\n    step,\n)", "from between import \\\n    step",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("imported", IMPORTS)
+def test_a_file_that_does_not_name_the_library_may_use_it(tmp_path: Path, imported: str) -> None:
+    (tmp_path / "steps.py").write_text(STEP)
+    (tmp_path / "between.py").write_text("from steps import *\nimport user\n")
+    user = tmp_path / "user.py"
+    user.write_text(f"{imported}\nfrom torch import nn\nstep(nn.Linear(1, 1))\n")
+    assert codes(user, Project()) == ["E1103"]
+    other = tmp_path / "other.py"
+    other.write_text("import json\nstep(1)\n")
+    assert codes(other, Project()) == []
+
+
+def test_relative_imports_reach_the_library(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    (package / "inner").mkdir(parents=True)
+    for folder in (package, package / "inner"):
+        (folder / "__init__.py").write_text("")
+    (package / "steps.py").write_text(STEP)
+    user = package / "inner" / "user.py"
+    user.write_text("from .. import steps\nfrom torch import nn\nsteps.step(nn.Linear(1, 1))\n")
+    assert codes(user, Project()) == ["E1103"]
 
 
 def test_methods_of_a_base_are_called_on_super_without_a_marker(tmp_path: Path) -> None:

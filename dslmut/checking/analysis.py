@@ -167,13 +167,12 @@ def check_file(path: Path, project: Project, text: str | None = None) -> list[Di
 
     Args:
         path: Of the file.
-        project: Where imports lead.
+        project: Where imports lead; ``project.refresh()`` looks for files that have changed.
         text: Its contents, where an editor has them unsaved.
 
     Raises:
         SyntaxError: If it cannot be parsed.
     """
-    project.refresh()
     text = read(path) if text is None else text
     if not project.concerns(path, text):
         ast.parse(text, str(path))  # what cannot be parsed is said of every file

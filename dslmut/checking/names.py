@@ -47,7 +47,7 @@ class Names:
         self.own: frozenset[str] = frozenset()  # the names of a comprehension
         self.env = Environment()
         self.ever = Environment()
-        self.rebound = rebound_inside(scope)
+        self.rebound = rebound_inside(scope) if "nonlocal" in source.text else frozenset()
 
     @property
     def restricted(self) -> bool:

@@ -52,6 +52,7 @@ class Reach:
 
     def __init__(self) -> None:
         self._without: set[Path] = set()
+        self._with: set[Path] = set()
 
     def uses(self, path: Path, text: str, package: str, find: Find) -> bool:
         """Say whether a module, or one that it imports, names the library.
@@ -66,7 +67,8 @@ class Reach:
         waiting = [(text, package)]
         while waiting:
             text, package = waiting.pop()
-            if LIBRARY in text:
+            if LIBRARY in text or not seen.isdisjoint(self._with):
+                self._with.add(path)
                 return True
             for dotted in imports_of(text, package):
                 target = None if dotted.partition(".")[0] in _NEVER else find(dotted)

@@ -41,6 +41,7 @@ class Project:
         self._files: dict[tuple[Path, str], ModuleFile | None] = {}
         self._stamps: dict[Path, int] = {}
         self._reach = Reach()
+        self._found: dict[tuple[str, Path | None], Path | None] = {}
 
     def concerns(self, path: Path, text: str) -> bool:
         """Say whether a file, or what it imports, can have to do with the library."""
@@ -49,11 +50,15 @@ class Project:
         return self._reach.uses(path, text, package, lambda d: self._file_of(d, home))
 
     def _file_of(self, dotted: str, home: Path | None) -> Path | None:
-        return next((p for p in self._candidates(dotted, home) if p.is_file()), None)
+        key = (dotted, home)
+        if key not in self._found:
+            candidates = self._candidates(dotted, home)
+            self._found[key] = next((p for p in candidates if p.is_file()), None)
+        return self._found[key]
 
     def refresh(self) -> None:
         """Forget everything if a file changed: what others know of its names is old as well."""
-        self._reach = Reach()
+        self._reach, self._found = Reach(), {}
         if any(_stamp(path) != stamp for path, stamp in self._stamps.items()):
             self._files, self._stamps = {}, {}
 
