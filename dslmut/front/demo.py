@@ -46,6 +46,7 @@ def run(epochs: int | None = None) -> int:
     torch.manual_seed(0)
     m = Mlp.init(seed=0)
     every = max(1, (steps - 1) // 4)
+    middle, ratios = every * ((steps - 1) // every // 2), Table()
     opt = momentum_sgd(lr=cosine).bind(m, curriculum=steps, diagnostics_every=every)
     columns = (
         TextColumn("training"),
@@ -59,9 +60,11 @@ def run(epochs: int | None = None) -> int:
         task = bar.add_task("training", total=steps, loss=float("nan"))
         for step, loss in enumerate(fit(m, opt, x, y, epochs)):
             bar.update(task, advance=1, loss=loss.item())
-            if step in (0, steps // 2, steps - 1):
+            if step in (0, middle, steps - 1):
                 bar.console.print(f"step {step}: loss {loss.item():.4f}")
-    console.print(_ratios(opt.diagnostics, every * ((steps - 1) // every)))
+            if step == middle:
+                ratios = _ratios(opt.diagnostics, step)
+    console.print(ratios)
     console.print("And this is what the checker says to a step with three mistakes:\n")
     wrong = Path(next(iter(dslmut.examples.__path__))) / "digits_wrong.py"
     for d in check_file(wrong, Project()):
