@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -15,53 +14,14 @@ from dslmut.optim.fitting import fit_gradient, fit_states
 from dslmut.optim.layouts import Layouts, layout
 from dslmut.optim.numbers import Group, Item, Numbers, Slot
 from dslmut.optim.options import Options
-from dslmut.optim.plan import Call, Entry, plan
+from dslmut.optim.plan import Entry, plan
 from dslmut.optim.programs import Program, program_of
+from dslmut.optim.ready import Ready, States, Steps, gathered, inputs_of
 from dslmut.optim.schedules import Schedules
 from dslmut.optim.trace import Subject
 
-States = Mapping[Tensor, dict[str, Any]]
-
 REMEMBERED = 32
 """So many patterns of present gradients are known at once; ever new ones are planned anew."""
-
-
-@dataclass(eq=False)
-class Ready:
-    """A planned call with all that it needs.
-
-    Args:
-        call: From the plan.
-        program: What it computes.
-        slot: Its scalars.
-        items: The parameters that it updates.
-        layouts: Of its inputs, which its kernels are compiled for.
-        kernels: By whether they report.
-    """
-
-    call: Call
-    program: Program
-    slot: Slot
-    items: tuple[Item, ...]
-    layouts: Layouts
-    kernels: dict[bool, compiling.Kernel] = field(default_factory=dict)
-
-    def inputs(self, states: States, gradients: Mapping[int, Tensor]) -> list[Tensor]:
-        """Return the tensors that its kernels take; KeyError if a state is missing."""
-        return _inputs(self.slot, self.program, self.items, states, gradients)
-
-
-@dataclass(frozen=True, eq=False)
-class Steps:
-    """A plan for one pattern of present gradients.
-
-    Args:
-        calls: In order.
-        slots: The vectors of scalars, each with a parameter whose numbers it is filled with.
-    """
-
-    calls: tuple[Ready, ...]
-    slots: tuple[tuple[Slot, Item], ...]
 
 
 class Runner:
@@ -209,7 +169,7 @@ class Runner:
             self._outcomes(present, places, list(classes.values())),
         )
         known = self._steps.get(key)
-        inputs = known and _gathered(known, states, gradients)
+        inputs = known and gathered(known, states, gradients)
         if known is None or inputs is None:
             known = self._plan(present, places, list(classes.values()), states, gradients)
             inputs = [c.inputs(states, gradients) for c in known.calls]
@@ -260,7 +220,7 @@ class Runner:
         for call in plan(entries):
             members = tuple(self.items[n] for n in call.members)
             program, slot = programs[call.members[0]], vectors[call.slot][0]
-            inputs = _inputs(slot, program, members, states, gradients)
+            inputs = inputs_of(slot, program, members, states, gradients)
             calls.append(Ready(call, program, slot, members, Layouts(inputs)))
         return Steps(tuple(calls), vectors)
 
@@ -313,41 +273,6 @@ class Runner:
 
 def _updates(states: States, item: Item) -> int:
     return states[item.parameter].get("updates", 0)
-
-
-def _inputs(
-    slot: Slot,
-    program: Program,
-    items: Sequence[Item],
-    states: States,
-    gradients: Mapping[int, Tensor],
-) -> list[Tensor]:
-    inputs: list[Tensor] = list(slot.tensors)
-    for item in items:
-        own = states[item.parameter]
-        inputs += [item.parameter, gradients[item.number]]
-        inputs += [own[s.name] for s in program.states]
-    return inputs
-
-
-def _gathered(
-    steps: Steps, states: States, gradients: dict[int, Tensor]
-) -> list[list[Tensor]] | None:
-    """Return the inputs of all calls, or None if they are not those that the calls were made for."""
-    found = []
-    for call in steps.calls:
-        try:
-            inputs = call.inputs(states, gradients)
-            if not call.layouts.hold(inputs):
-                for item in call.items:
-                    gradients[item.number] = fit_gradient(item, gradients[item.number])
-                inputs = call.inputs(states, gradients)
-                if not call.layouts.hold(inputs):
-                    return None
-        except (KeyError, TypeError):  # a state is missing, or no tensor
-            return None
-        found.append(inputs)
-    return found
 
 
 @contextmanager

@@ -1,0 +1,92 @@
+"""Planned calls with all that they need, and their inputs at a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import Tensor
+
+from dslmut.optim import compiling
+from dslmut.optim.fitting import fit_gradient
+from dslmut.optim.layouts import Layouts
+from dslmut.optim.numbers import Item, Slot
+from dslmut.optim.plan import Call
+from dslmut.optim.programs import Program
+
+States = Mapping[Tensor, dict[str, Any]]
+
+
+@dataclass(eq=False)
+class Ready:
+    """A planned call with all that it needs.
+
+    Args:
+        call: From the plan.
+        program: What it computes.
+        slot: Its scalars.
+        items: The parameters that it updates.
+        layouts: Of its inputs, which its kernels are compiled for.
+        kernels: By whether they report.
+    """
+
+    call: Call
+    program: Program
+    slot: Slot
+    items: tuple[Item, ...]
+    layouts: Layouts
+    kernels: dict[bool, compiling.Kernel] = field(default_factory=dict)
+
+    def inputs(self, states: States, gradients: Mapping[int, Tensor]) -> list[Tensor]:
+        """Return the tensors that its kernels take; KeyError if a state is missing."""
+        return inputs_of(self.slot, self.program, self.items, states, gradients)
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """A plan for one pattern of present gradients.
+
+    Args:
+        calls: In order.
+        slots: The vectors of scalars, each with a parameter whose numbers it is filled with.
+    """
+
+    calls: tuple[Ready, ...]
+    slots: tuple[tuple[Slot, Item], ...]
+
+
+def inputs_of(
+    slot: Slot,
+    program: Program,
+    items: Sequence[Item],
+    states: States,
+    gradients: Mapping[int, Tensor],
+) -> list[Tensor]:
+    """Return the tensors that a kernel of a program takes; KeyError if a state is missing."""
+    inputs: list[Tensor] = list(slot.tensors)
+    for item in items:
+        own = states[item.parameter]
+        inputs += [item.parameter, gradients[item.number]]
+        inputs += [own[s.name] for s in program.states]
+    return inputs
+
+
+def gathered(
+    steps: Steps, states: States, gradients: dict[int, Tensor]
+) -> list[list[Tensor]] | None:
+    """Return the inputs of all calls, or None if they are not those that the calls were made for."""
+    found = []
+    for call in steps.calls:
+        try:
+            inputs = call.inputs(states, gradients)
+            if not call.layouts.hold(inputs):
+                for item in call.items:
+                    gradients[item.number] = fit_gradient(item, gradients[item.number])
+                inputs = call.inputs(states, gradients)
+                if not call.layouts.hold(inputs):
+                    return None
+        except (KeyError, TypeError):  # a state is missing, or no tensor
+            return None
+        found.append(inputs)
+    return found
