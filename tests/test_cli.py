@@ -38,7 +38,7 @@ def test_check_finds_and_says_so(bad: Path, capsys: pytest.CaptureFixture[str]) 
     assert "E1102 Changes something that this function may not change" in out
     assert f"--> {bad}:6:5" in out
     assert "fix: write `m: Mut[nn.Linear]`" in out
-    assert "with dslmut.eval_mode(m):" in out
+    assert "with eval_mode(m):" in out
     assert "2 mistakes in 1 file" in out
     assert "\033" not in out
 

@@ -691,9 +691,9 @@ def test_a_container_of_modules_is_answered_with_torchs_own(
 @pytest.mark.parametrize(
     ("call", "fix"),
     [
-        ("m.eval()", "with dslmut.eval_mode(m):"),
-        ("m.train(False)", "with dslmut.eval_mode(m):"),
-        ("m.train(mode=False)", "with dslmut.eval_mode(m):"),
+        ("m.eval()", "with eval_mode(m):"),
+        ("m.train(False)", "with eval_mode(m):"),
+        ("m.train(mode=False)", "with eval_mode(m):"),
         ("m.train()", "write `m: Mut[nn.Module]`, and `mut(m)` at the calls"),
         ("m.train(True)", "write `m: Mut[nn.Module]`"),
     ],

@@ -286,7 +286,7 @@ def test_a_schedule_needs_hyper() -> None:
     ) -> Update:
         return optimizer_update(param - lr * change(grad))
 
-    with pytest.raises(OptimizerError, match="annotate it `Hyper`"):
+    with pytest.raises(OptimizerError, match="annotate it `lr: Hyper`"):
         rule(lr=lambda ctx: 0.1)
     p = nn.Parameter(torch.ones(2))
     opt = rule(change=torch.neg).bind([p], compile=False)
@@ -367,6 +367,30 @@ def test_schedules_that_return_no_number(value: Any) -> None:
             return value
 
         sgd(lr=broken).bind([p], compile=False)
+
+
+@pytest.mark.parametrize(("schedule", "words"), [
+    (lambda step: 1e-3 * step, "take `ctx.step`"), (lambda step: 0.1 if step < 9 else 0.2, "take `ctx.step`"),
+    (lambda step: 0.95**step, "take `ctx.step`"), (lambda: 0.1, "write `lr=lambda ctx: ...`"),
+    (lambda a, b: 0.1, "write `lr=lambda ctx: ...`"),
+])  # fmt: skip
+def test_schedules_that_are_written_for_something_else(schedule: Any, words: str) -> None:
+    with pytest.raises(OptimizerError, match=f"E-OPT-002(.|\n)*{words}"):
+        sgd(lr=schedule).bind([nn.Parameter(torch.zeros(1))], compile=False)
+
+
+def test_a_configured_optimizer_is_not_bound() -> None:
+    rule = sgd(lr=0.1)
+    for name in ("step", "zero_grad", "param_groups"):
+        with pytest.raises(OptimizerError, match=r"E-OPT-005(.|\n)*`opt = sgd\(model, ...\)`"):
+            getattr(rule, name)
+    assert not hasattr(rule, "fit")
+
+
+@pytest.mark.parametrize(("key", "words"), [("progress", "steps="), ("stage", "Stage\\(")])
+def test_what_a_missing_curriculum_should_be(key: str, words: str) -> None:
+    with pytest.raises(OptimizerError, match=f"E-OPT-006(.|\n)*{words}"):
+        sgd(lr=lambda ctx: 0.1 * ctx[key]).bind([nn.Parameter(torch.zeros(1))], compile=False)
 
 
 def test_not_a_number_from_a_schedule_is_no_conflict() -> None:

@@ -45,8 +45,8 @@ class OptimizerError(DslmutError, ValueError):
     """An optimizer is defined, configured or bound wrongly."""
 
 
-class ContextError(OptimizerError, AttributeError):
-    """``ctx`` is asked for what it does not have; so ``getattr(ctx, "warmup", 0)`` works."""
+class MissingError(OptimizerError, AttributeError):
+    """Something is asked for what it does not have; so ``getattr(ctx, "warmup", 0)`` works."""
 
 
 def _restore(

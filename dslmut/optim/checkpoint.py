@@ -94,7 +94,8 @@ def _numbers(runner: Runner, saved: Sequence[Mapping[str, Any]]) -> list[Any]:
         raise _foreign(
             f"the file has {old_sizes} parameters in its groups, this optimizer {sizes}, "
             "and there are no names to go by",
-            "bind both to a model or to `named_parameters()`",
+            "bind both to a model, or give pairs of name and parameter, also in groups: "
+            '`{"params": list(model.named_parameters())}`',
         )
     return old_numbers
 

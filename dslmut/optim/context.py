@@ -5,11 +5,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from torch import Tensor
 
-from dslmut.diagnostics.codes.optimizers import BadContext
+from dslmut.diagnostics.codes.optimizers import BadContext, BadHyperparameter
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
 
@@ -68,8 +68,25 @@ class Ctx:
             raise _unknown(name, self._keys)
         return found
 
+    def _refuse(self, *_: Any) -> NoReturn:
+        raise BadHyperparameter.raised(
+            user_span(),
+            "`ctx` is computed with, and it is no number",
+            fix="a schedule gets `ctx`: take `ctx.step`, `ctx.updates` or `ctx.progress` of it",
+        )
+
+    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = __float__ = _refuse
+    __truediv__ = __rtruediv__ = __pow__ = __rpow__ = __mod__ = __floordiv__ = __int__ = _refuse
+    __lt__ = __le__ = __gt__ = __ge__ = _refuse
+
     def __contains__(self, name: object) -> bool:
         return name in self._keys or name in CONSTANTS
+
+
+_CURRICULA = (
+    "Curriculum(steps=10_000)",
+    'Curriculum([Stage("warm up", 500), Stage("train", 9_500)])',
+)
 
 
 def _unknown(name: str, keys: tuple[str, ...]) -> DslmutError:
@@ -77,7 +94,7 @@ def _unknown(name: str, keys: tuple[str, ...]) -> DslmutError:
         return BadContext.raised(
             user_span(),
             f"`ctx.{name}` is counted from a curriculum, and this optimizer has none",
-            fix="bind it with one: `rule.bind(model, curriculum=Curriculum(steps=10_000))`",
+            fix=f"bind it with one: `rule.bind(model, curriculum={_CURRICULA[name.startswith('stage')]})`",
         )
     near = difflib.get_close_matches(name, [*COUNTS, *PROGRESS, *CONSTANTS, *keys], n=1)
     return BadContext.raised(

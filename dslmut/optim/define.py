@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from dslmut.checking.entities import Class, Instance, Kind, Type
 from dslmut.checking.live import LiveResolver
 from dslmut.checking.rules.optimizers import check_body
-from dslmut.diagnostics.codes.optimizers import BadHyperparameter
-from dslmut.diagnostics.exceptions import CheckError, OptimizerError
+from dslmut.diagnostics.codes.optimizers import BadBinding, BadHyperparameter
+from dslmut.diagnostics.exceptions import CheckError, MissingError, OptimizerError
 from dslmut.diagnostics.raising import user_span
 from dslmut.functions.locate import locate
 from dslmut.optim.context import Ctx, Curriculum, Hyper, Stage
@@ -61,7 +61,7 @@ class Optimizer(Generic[P]):
     @overload
     def __call__(
         self, params: Parameters, /, *args: P.args, **kwargs: P.kwargs
-    ) -> OptState[nn.Module]: ...
+    ) -> OptState[Any]: ...
     @overload
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Configured: ...
     def __call__(self, /, *args: Any, **hyperparameters: Any) -> Any:  # pyright: ignore[reportInconsistentOverload]
@@ -96,6 +96,11 @@ class Optimizer(Generic[P]):
         __qualname__: str
 
 
+_OF_BOUND_ONES = frozenset(
+    "step zero_grad param_groups state state_dict load_state_dict add_param_group diagnostics".split()
+)
+
+
 @dataclass(frozen=True)
 class Configured:
     """A rule with its hyperparameters: immutable, comparable, printable.
@@ -128,7 +133,7 @@ class Configured:
         diagnostics_every: int | None = ...,
         ctx: Mapping[str, float] | None = ...,
         compile: bool | dict[str, Any] = ...,
-    ) -> OptState[nn.Module]: ...
+    ) -> OptState[Any]: ...
     def bind(
         self,
         target: Any,
@@ -155,6 +160,17 @@ class Configured:
         from dslmut.optim.binding import OptState
 
         return OptState(self, target, options(curriculum, diagnostics_every, ctx, compile))
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what is missing to somebody who takes it for a bound optimizer (E-OPT-005)."""
+            if name not in _OF_BOUND_ONES:
+                raise AttributeError(f"'Configured' object has no attribute {name!r}")
+            rule = self.definition.__name__
+            message = f"this `{rule}` is configured, but not bound to a model: it has no `{name}`"
+            fix = f"bind it: `opt = {rule}(model, ...)`, or `.bind(model)`"
+            raise MissingError([BadBinding.at(user_span(), message, fix=fix)])
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Configured):

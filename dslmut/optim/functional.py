@@ -90,7 +90,8 @@ def _check_kinds(model: Any, state: Any, g: Any) -> None:
         f"the third argument is a gradient record, and this is {an(type(g).__name__)}",
         "take the pair apart: `loss, g = value_and_grad(...)`"
         if isinstance(g, tuple)
-        else "give what `value_and_grad` or `grad` returned",
+        else "give what `value_and_grad` or `grad` returned; its tensors, `Gradient.values(g)`, may be "
+        "scaled in place before",
         _NEEDS,
     )
 

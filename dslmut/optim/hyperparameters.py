@@ -209,7 +209,7 @@ def _fits(h: Hyperparameter, kept: Any, default: Any) -> bool:
     if isinstance(kept, Tensor):
         return False
     if callable(kept) and h.scheduled:
-        return h.kind in (float, None) or default is None
+        return (h.kind in (float, None) or default is None) and _takes_ctx(kept)
     if h.kind is tuple:
         return isinstance(kept, tuple) and len(kept) == len(default) and all(
             isinstance(k, float) or (callable(k) and h.scheduled) if isinstance(d, float) else True
@@ -218,27 +218,38 @@ def _fits(h: Hyperparameter, kept: Any, default: Any) -> bool:
     return h.kind is None or type(kept) is h.kind
 
 
+def _takes_ctx(schedule: Callable[..., Any]) -> bool:
+    try:
+        inspect.signature(schedule).bind(None)
+    except TypeError:
+        return False
+    except ValueError:  # a built-in without a signature
+        return True
+    return True
+
+
 _WORDS = {int: "a whole number", bool: "True or False", str: "a string"}
 
 
 def _misfit(definition: Optimizer[...], h: Hyperparameter, value: Any) -> DslmutError:
+    example = "..." if h.required else repr(h.default)
+    fix = f"write `{h.name}={example}`, for instance"
     if h.kind is tuple:
         wanted = f"a tuple of {len(h.default)} numbers"
     elif h.kind is float:
         wanted = "a number or a schedule" if h.scheduled else "a number"
     else:
         wanted = _WORDS.get(h.kind, "a number, a string, None or a tuple of such")
-    why = ""
-    if callable(value) and h.kind is float and not h.scheduled:
-        why = ", since it is annotated `float`; annotate it `Hyper` and read it by `schedule_value`"
-    shown = "a function" if callable(value) else repr(value)
-    example = "..." if h.required else repr(h.default)
+    if callable(value) and h.scheduled:
+        shown = "a function that does not take `ctx` alone"
+        fix = f"write `{h.name}=lambda ctx: ...`"
+    elif callable(value) and h.kind is float:
+        shown = "a schedule"
+        fix = f"annotate it `{h.name}: Hyper`, and read it by `schedule_value({h.name}, ctx)`"
+    else:
+        shown = "a function" if callable(value) else repr(value)
     return BadHyperparameter.raised(
-        user_span(),
-        f"`{h.name}` of `{definition.__name__}` is {wanted}{why}, not {shown}"
-        if not why
-        else f"`{h.name}` of `{definition.__name__}` is {wanted}, not a schedule{why}",
-        fix=f"write `{h.name}={example}`, for instance",
+        user_span(), f"`{h.name}` of `{definition.__name__}` is {wanted}, not {shown}", fix=fix
     )
 
 

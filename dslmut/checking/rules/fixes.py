@@ -26,7 +26,7 @@ def fix_for(
     name = origin.name
     if origin.kind is Kind.MODEL and _evaluates(change):
         return Fix(
-            f"write `with dslmut.eval_mode({name}):`, which restores the mode of every module"
+            f"write `with eval_mode({name}):` (`from dslmut import eval_mode`), which restores the mode of every module"
         )
     argument = argument_node(signature.definition.node, name)
     if parameter is not None and holds_models(parameter) and argument and argument.annotation:
@@ -35,7 +35,7 @@ def fix_for(
             f"keep the modules in one model: write `{name}: {wanted}`, and `mut({name})` at the calls"
         )
     if origin.kind not in MARKABLE:
-        return Fix(_value_fix(change, source))
+        return Fix(_KEPT if change.verb is Verb.ARGUMENT else _value_fix(change, source))
     if parameter is None:
         return Fix(
             f"pass it as a parameter `{name}: Mut[...]`, and write `mut({name})` at the calls"
@@ -50,6 +50,12 @@ def fix_for(
     text = source.segment(argument.annotation)
     edit = Edit(source.span(argument.annotation), f"Mut[{text}]")
     return Fix(f"write `{name}: Mut[{text}]`, and `mut({name})` at the calls", (edit,))
+
+
+_KEPT = (
+    "take the model and the state as `Mut` parameters of their own; or leave `@fn` away from a "
+    "method of an object that keeps them: plain code may change anything"
+)
 
 
 def _receiver_fix(name: str, owner: str, definition: Definition) -> Fix:

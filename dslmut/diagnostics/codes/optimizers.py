@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dslmut.diagnostics.codes.base import Code
-from dslmut.diagnostics.exceptions import ContextError, OptimizerError
+from dslmut.diagnostics.exceptions import MissingError, OptimizerError
 
 
 class NotADefinition(Code):
@@ -254,7 +254,7 @@ class BadContext(Code):
     """
 
     code = "E-OPT-006"
-    error = ContextError
+    error = MissingError
     why = "a schedule needs to know what it is counted from"
 
 
