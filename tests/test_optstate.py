@@ -832,3 +832,110 @@ def test_graphs_can_be_read() -> None:
     assert "reports update_ratio" in text
     with pytest.raises(KeyError, match="there are 0.weight, 0.bias"):
         opt.graph("weight")
+
+
+# -- what must not be left behind ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("option", [True, False])
+def test_a_compiler_around_the_step(option: bool) -> None:
+    a, b = net(), net()
+    ours = adamw(lr=0.01).bind(a, compile=option)
+    torchs = torch.optim.AdamW(b.parameters(), lr=0.01)
+    compiled = torch.compile(lambda: ours.step(), backend="eager")
+    for i in range(3):
+        for m in (a, b):
+            m.zero_grad()
+            loss_of(m, X + i / 10).backward()
+        compiled()
+        torchs.step()
+    equal(a, b)
+
+
+def test_a_refused_file_leaves_no_key() -> None:
+    donor = eager(momentum_sgd(lr=0.5), net())
+    lr_scheduler.ExponentialLR(donor, 0.9)
+    file = saved(donor)
+    file["state"][0]["velocity"] = torch.zeros(7)
+    opt = eager(momentum_sgd(lr=0.1), net())
+    before = copy.deepcopy(opt.state_dict()["param_groups"])
+    with pytest.raises(OptimizerError, match="E-OPT-007"):
+        opt.load_state_dict(file)
+    assert opt.state_dict()["param_groups"] == before
+
+
+def test_a_file_at_whose_step_a_schedule_fails_changes_nothing() -> None:
+    def lr(ctx: Ctx) -> float:
+        return [0.1, 0.2][ctx.step]
+
+    m = net()
+    donor = eager(momentum_sgd(lr=0.1), m)
+    train(m, donor, 3)
+    opt = eager(momentum_sgd(lr=lr), net())
+    with pytest.raises(IndexError):
+        opt.load_state_dict(saved(donor))
+    assert opt.param_groups[0]["step"] == 0
+    assert all(not s["velocity"].any() for s in opt.state.values())
+
+
+def test_a_refused_step_shows_the_number_that_holds() -> None:
+    p = nn.Parameter(torch.zeros(3))
+    opt = eager(sgd(lr=lambda ctx: ctx.scale), [p], ctx={"scale": 1.0})
+    p.grad = torch.ones(3).to_sparse()
+    with pytest.raises(OptimizerError, match="E-OPT-005"):
+        opt.step(ctx={"scale": 5.0})
+    assert opt.param_groups[0]["lr"] == 1.0
+
+
+def test_a_refused_group_leaves_no_states() -> None:
+    @optimizer
+    def rule(param: Tensor, grad: Tensor, ctx: Ctx) -> Update:
+        v = defstate("v", torch.zeros_like(param))
+        if param.ndim == 1:
+            raise ZeroDivisionError
+        return optimizer_update(param - grad, v=v)
+
+    opt = eager(rule(), [nn.Parameter(torch.ones(3, 3))])
+    group = {"params": [nn.Parameter(torch.ones(2, 2)), nn.Parameter(torch.ones(2))]}
+    with pytest.raises(ZeroDivisionError):
+        opt.add_param_group(group)
+    assert len(opt.state) == 1
+    assert len(opt.state_dict()["state"]) == 1
+
+
+def test_keys_of_ones_own_are_kept() -> None:
+    opt = eager(adamw(lr=0.5), net())
+    opt.param_groups[0]["lr_scale"] = 0.5
+    file = saved(opt)
+    opt.param_groups[0]["lr_scale"] = 1.0
+    opt.load_state_dict(file)
+    assert opt.param_groups[0]["lr_scale"] == 0.5
+
+
+def test_frozen_parameters_get_no_states_from_a_file_without_any() -> None:
+    m = net()
+    m[0].requires_grad_(False)
+    opt = eager(adamw(lr=0.1), m)
+    opt.load_state_dict(saved(opt))
+    assert [len(opt.state[p]) for p in m.parameters()] == [0, 0, 3, 3]
+
+
+def test_one_gradient_of_several_parameters_is_planned_once() -> None:
+    ps = [nn.Parameter(torch.ones(4)) for _ in range(3)]
+    opt = eager(sgd(lr=0.1), ps)
+    for p in ps:
+        p.grad = torch.ones(4) if p is ps[0] else ps[0].grad
+    opt.step()
+    assert opt._runner is not None
+    before = {k: list(v) for k, v in opt._runner._steps.items()}
+    opt.step()
+    assert {k: list(v) for k, v in opt._runner._steps.items()} == before
+    assert all(torch.allclose(p, torch.full((4,), 0.8)) for p in ps)
+
+
+def test_a_number_over_a_schedule_is_found_before_a_group_is_added() -> None:
+    opt = eager(sgd(lr=lambda ctx: 0.1), [nn.Parameter(torch.ones(1))])
+    opt.param_groups[0]["lr"] = 0.7
+    with pytest.raises(OptimizerError, match="E-OPT-008"):
+        opt.add_param_group({"params": [nn.Parameter(torch.ones(1))]})
+    assert len(opt.param_groups) == 1

@@ -181,7 +181,7 @@ def test_expressions_are_shared_and_evaluated_without_recursion() -> None:
     began = time.perf_counter()
     assert len(in_order([deep, wide])) == 5201
     assert evaluate([deep, wide], {"lr": 1.0}, None) == [5001.0, 1.0]
-    assert list(compiled([deep, wide])({"lr": 1.0}, None)) == [5001.0, 1.0]
+    assert list(compiled((deep, wide))({"lr": 1.0}, None)) == [5001.0, 1.0]
     assert len(str(wide)) < 300
     assert time.perf_counter() - began < 2
 
@@ -203,7 +203,7 @@ def test_long_products_in_a_body() -> None:
 def test_not_a_number_wins(op: str) -> None:
     x = Expression("input", ("x",))
     for e in (Expression(op, (x, 1.0)), Expression(op, (1.0, x))):
-        assert math.isnan(compiled([e])({"x": math.nan}, None)[0])
+        assert math.isnan(compiled((e,))({"x": math.nan}, None)[0])
 
 
 def test_numbers_beyond_all_doubles() -> None:
@@ -471,3 +471,103 @@ def test_a_schedule_must_be_read(use: Any) -> None:
 def test_options_that_do_not_fit(options: Any, words: str) -> None:
     with pytest.raises(OptimizerError, match=f"E-OPT-006(.|\n)*{words}"):
         sgd(lr=0.1).bind([nn.Parameter(torch.ones(1))], **options)
+
+
+# -- NumPy's numbers -----------------------------------------------------------------------------
+
+NUMPY: dict[str, Any] = {
+    "float64": lambda p, g, ctx, lr: p - (lr * np.sqrt(4.0)) * g,
+    "float32 in front": lambda p, g, ctx, lr: p - np.float32(2) * lr * g,
+    "divided": lambda p, g, ctx, lr: p - np.float64(0.5) / (1 + ctx.step) * g,
+    "compared": lambda p, g, ctx, lr: p - torch.where(np.int64(1) > ctx.step, 0.5, 0.25) * g,
+}
+
+
+@pytest.mark.parametrize("body", NUMPY.values(), ids=NUMPY)
+def test_numbers_of_numpy_in_a_body(body: Any) -> None:
+    opt, p = bound(body)
+    step(opt)
+    torch.testing.assert_close(p.detach(), torch.tensor([0.5, 1.5, 2.5]))
+
+
+@pytest.mark.parametrize("schedule", [
+    lambda ctx: np.float64(0.5) / (1 + ctx.step), lambda ctx: 0.5 * np.cos(ctx.step * 0.1),
+    lambda ctx: 0.5 * np.float32(1),
+])  # fmt: skip
+def test_numbers_of_numpy_in_a_schedule(schedule: Any) -> None:
+    p = nn.Parameter(torch.zeros(1))
+    opt = sgd(lr=schedule).bind([p], compile=False, ctx={"x": np.array(0.5)})
+    step(opt)
+    opt.step(ctx={"x": np.float32(2)})
+    assert p.item() == pytest.approx(-0.5 - schedule(type("C", (), {"step": 1})))
+
+
+# -- schedules that ask for the parameter --------------------------------------------------------
+
+
+def named(**numbers: float) -> nn.Module:
+    m = nn.Module()
+    for name, number in numbers.items():
+        setattr(m, name, nn.Parameter(torch.full((2,), number)))
+    return m
+
+
+def test_a_branch_that_goes_by_the_name() -> None:
+    def decay(ctx: Ctx) -> float:
+        if ctx.name == "bias":
+            return 0.5 if ctx.step >= 2 else 0.0
+        return 0.0
+
+    m = named(weight=1.0, bias=1.0)
+    opt = sgd(lr=0.1, weight_decay=decay).bind(m, compile=False)
+    for _ in range(4):
+        step(opt, 0.0)
+    assert m.bias.tolist() == pytest.approx([0.9025] * 2)
+    assert m.weight.tolist() == [1, 1]
+
+
+def test_a_name_that_is_asked_for_later() -> None:
+    def lr(ctx: Ctx) -> float:
+        return 0.0 if ctx.step >= 2 and ctx.name == "bias" else 0.1
+
+    m = named(weight=0.0, bias=0.0)
+    opt = sgd(lr=lr).bind(m, compile=False)
+    for _ in range(4):
+        step(opt, -1.0)
+    assert m.weight.tolist() == pytest.approx([0.4] * 2)
+    assert m.bias.tolist() == pytest.approx([0.2] * 2)
+
+
+def test_a_schedule_is_called_for_its_own_group_alone() -> None:
+    asked = []
+
+    def decay(ctx: Ctx) -> float:
+        asked.append(ctx.group)
+        return min(1.0, (ctx.step + 1) / 5)
+
+    a, b = nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(4))
+    opt = sgd(lr=0.1).bind([{"params": [a], "weight_decay": decay}, {"params": [b]}], compile=False)
+    step(opt)
+    assert set(asked) == {0}
+
+
+def test_a_schedule_that_catches_everything() -> None:
+    def lr(ctx: Ctx) -> float:
+        try:
+            return [0.1, 0.2][ctx.step]
+        except BaseException:
+            return 1.0
+
+    p = nn.Parameter(torch.zeros(1))
+    opt = sgd(lr=lr).bind([p], compile=False)
+    for _ in range(3):
+        step(opt)
+    assert p.item() == pytest.approx(-1.3)
+
+
+def test_defaults_that_are_no_numbers() -> None:
+    with pytest.raises(OptimizerError, match="E-OPT-001(.|\n)*no number"):
+
+        @optimizer
+        def rule(param: Tensor, grad: Tensor, ctx: Ctx, *, opts: dict = {}) -> Update:  # noqa: B006
+            return optimizer_update(param - grad)

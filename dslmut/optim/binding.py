@@ -75,7 +75,8 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         try:
             self._prepare()
         except BaseException:
-            self.param_groups.pop()
+            for p in self.param_groups.pop()["params"]:
+                self.state.pop(p, None)
             raise
 
     def _complete(self, group: dict[str, Any], before: Sequence[dict[str, Any]]) -> ParamGroup:
@@ -110,6 +111,8 @@ class OptState(torch.optim.Optimizer, Generic[M]):
 
     def _prepare(self) -> None:
         """Trace every body, make the states, and plan the step."""
+        if self._runner is not None:
+            self._runner.schedules.check()
         for number, group in enumerate(self.param_groups):
             if not isinstance(group, ParamGroup):  # somebody put a dictionary of his own there
                 own = self._complete(opened(group), self.param_groups[:number])
@@ -179,6 +182,15 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        _uncompiled_step(self, gradients, diagnostics, ctx)
+        return loss
+
+    def _step(
+        self,
+        gradients: Gradient[Any] | None,
+        diagnostics: bool | None,
+        ctx: Mapping[str, float] | None,
+    ) -> None:
         runner = self._current_runner()
         if gradients is None:
             given = [item.parameter.grad for item in runner.items]
@@ -186,7 +198,6 @@ class OptState(torch.optim.Optimizer, Generic[M]):
             found = dict(zip(gradients._parameters, gradients._gradients))
             given = [found.get(item.parameter) for item in runner.items]  # pyright: ignore
         runner.step(self.state, given, diagnostics, ctx)
-        return loss
 
     def _current_runner(self) -> Runner:
         """Return the runner, made anew if somebody replaced parameters in the groups."""
@@ -257,6 +268,15 @@ class OptState(torch.optim.Optimizer, Generic[M]):
             for g in self.param_groups
         )
         return f"<{', '.join(rules)} for {count} parameters{bound}>"
+
+
+_step_of: Callable[..., None] = OptState._step
+_disabled: Callable[..., None] = torch._disable_dynamo(_step_of)  # pyright: ignore[reportPrivateImportUsage]
+
+
+def _uncompiled_step(opt: OptState[Any], *arguments: Any) -> None:
+    """Step; the updates are compiled by themselves, so that a compiler around it stops here."""
+    (_disabled if torch.compiler.is_compiling() else _step_of)(opt, *arguments)
 
 
 def _is_scheduled(definition: Optimizer[...], name: str, value: Any) -> bool:

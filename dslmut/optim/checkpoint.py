@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
@@ -46,12 +47,15 @@ def load(states: Any, runner: Runner, saved: Any) -> None:
             item.parameter: _states(item, runner, saved["state"].get(numbers[item.number], {}))
             for item in runner.items
         }
+        runner.schedules.adopt()
     except BaseException:
         for group, values in zip(runner.groups, before):
+            group.shown.clear()
             group.shown.update(values)
+        with suppress(Exception):
+            runner.schedules.adopt()
         raise
     states.update(loaded)
-    runner.schedules.adopt()
 
 
 def _groups(saved: Any, rule: str) -> Sequence[Mapping[str, Any]]:
@@ -118,6 +122,8 @@ def _states(item: Item, runner: Runner, saved: Mapping[str, Any]) -> dict[str, A
                 "run the model once, so that its lazy parameters are made, and load then",
             )
         return {}
+    if not saved and not item.parameter.requires_grad:
+        return {}
     program = runner.program(item)
     declared = {s.name: s for s in program.states}
     unknown = [n for n in saved if n not in declared and n != "updates"]
@@ -173,6 +179,8 @@ def _settings(
             values[name] = fitted(group.definition, known[name], value)
         elif name in RESERVED and name not in ("params", "param_names", "step", "rule"):
             values[name] = deepcopy(value)
+        elif name in group.shown and name not in RESERVED:
+            values[name] = deepcopy(value)  # somebody's own key
         elif name not in RESERVED | FOREIGN:
             raise _foreign(
                 f"the file has a hyperparameter `{name}`, which `{rule}` does not have",

@@ -6,6 +6,7 @@ corrections and schedules never stand in the loop over a tensor's elements.
 
 from __future__ import annotations
 
+import functools
 import math
 import operator
 import weakref
@@ -157,6 +158,11 @@ _LIMITS: dict[str, Callable[..., float]] = {
 """What torch gives where Python raises; what does not stand here is not-a-number."""
 
 
+def calls(expressions: Iterable[Any]) -> bool:
+    """Say whether a schedule is called where these expressions are evaluated."""
+    return any(e.op == "call" for e in in_order(expressions))
+
+
 def apply(op: str, numbers: Sequence[Any]) -> Any:
     """Return what an operator gives for numbers; where Python would raise, what torch gives."""
     try:
@@ -230,8 +236,9 @@ def evaluate(expressions: Sequence[Any], inputs: Mapping[str, Number], ctx: Any)
     return [known[e] if isinstance(e, Expression) else e for e in expressions]
 
 
+@functools.lru_cache(maxsize=256)
 def compiled(
-    expressions: Sequence[Any],
+    expressions: tuple[Any, ...],
 ) -> Callable[[Mapping[str, Number], Any], Sequence[float]]:
     """Return a function that evaluates expressions together, each common part once.
 

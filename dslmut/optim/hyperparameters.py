@@ -90,7 +90,14 @@ def declared(rule: Any) -> dict[str, Hyperparameter]:
                 f"a group has a key `{p.name}` of its own",
                 "give the hyperparameter another name",
             )
-    return {p.name: _hyperparameter(p) for p in keywords}
+    try:
+        return {p.name: _hyperparameter(p) for p in keywords}
+    except TypeError:
+        raise _not_a_definition(
+            rule,
+            "the default of a hyperparameter is no number, string, tuple or function",
+            "give each number a hyperparameter of its own",
+        ) from None
 
 
 def _signature(rule: Callable[..., Any]) -> inspect.Signature:
@@ -115,6 +122,7 @@ def _hyperparameter(p: inspect.Parameter) -> Hyperparameter:
         found = type(default) if isinstance(default, bool | str | tuple | float) else None
         kind = found if "None" not in annotation else None
     default = p.default if p.default is p.empty else normalised(p.default, kind is int)
+    _check_hashable(default)
     return Hyperparameter(p.name, default, kind, scheduled)
 
 

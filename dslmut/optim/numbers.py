@@ -6,7 +6,6 @@ import math
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +15,7 @@ from dslmut.diagnostics.codes.optimizers import BadContext
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim.context import PROGRESS, Ctx, Curriculum
 from dslmut.optim.expressions import Number, compiled, evaluate
-from dslmut.optim.hyperparameters import fitted
+from dslmut.optim.hyperparameters import fitted, normalised
 
 if TYPE_CHECKING:
     from dslmut.optim.define import Optimizer
@@ -110,12 +109,16 @@ class Numbers:
         groups: In order.
         curriculum: What progress is counted from.
         extra: The further keys of ``ctx`` with their values.
+
+    Attributes:
+        reads_identity: Whether a schedule that is called has asked which parameter it is for.
     """
 
     def __init__(
         self, groups: Sequence[Group], curriculum: Curriculum | None, extra: Mapping[str, float]
     ) -> None:
         self.groups, self.extra, self._curriculum = groups, dict(extra), curriculum
+        self.reads_identity = False
         self.keys = ("step", "updates", *self.extra, *(PROGRESS if curriculum else ()))
 
     def of(self, group: int, updates: int) -> dict[str, Number]:
@@ -140,7 +143,12 @@ class Numbers:
     def context(self, item: Item, inputs: Mapping[str, Number]) -> Ctx:
         """Return a ``ctx`` of plain numbers, for schedules that are called at each step."""
         constants = {"name": item.name, "index": item.number, "group": item.group}
-        return Ctx(lambda n: constants.get(n, inputs.get(f"ctx.{n}")), self.keys)
+
+        def read(name: str) -> Any:
+            self.reads_identity = self.reads_identity or name in constants
+            return constants.get(name, inputs.get(f"ctx.{name}"))
+
+        return Ctx(read, self.keys)
 
     def with_keys(self, ctx: Mapping[str, float] | None) -> dict[str, float]:
         """Return the further keys of ``ctx`` with new values.
@@ -174,15 +182,14 @@ def context_number(name: str, value: Any) -> float:
     Raises:
         OptimizerError: E-OPT-006 if it is no number.
     """
-    if isinstance(value, Tensor) and value.numel() == 1:
-        value = value.item()
-    if not isinstance(value, Real):
+    value = normalised(value)
+    if not isinstance(value, float):
         raise BadContext.raised(
             user_span(),
             f"`{name}` of `ctx` is a number, and got a `{type(value).__name__}`",
             fix=f"give a number: `ctx={{{name!r}: 0.0}}`",
         )
-    return float(value)
+    return value
 
 
 class Slot:
@@ -193,7 +200,8 @@ class Slot:
     """
 
     def __init__(self, expressions: Sequence[Any]) -> None:
-        self._expressions, self._run = tuple(expressions), compiled(expressions)
+        self._expressions = tuple(expressions)
+        self._run = compiled(self._expressions)
         self._format = f"{len(expressions)}d"
         self._memory = bytearray(8 * max(len(expressions), 1))
         vector = torch.frombuffer(self._memory, dtype=torch.float64)

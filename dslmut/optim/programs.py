@@ -15,7 +15,7 @@ from torch._subclasses.fake_tensor import (
 from dslmut.diagnostics.codes.bodies import ChangingTrace, NumberFromTensor
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.functions.locate import heading
-from dslmut.optim.expressions import Expression, Number, evaluate
+from dslmut.optim.expressions import Expression, Number, calls, evaluate
 from dslmut.optim.states import results
 from dslmut.optim.trace import State, Subject, Tracer
 from dslmut.optim.watching import unchanged_generators
@@ -37,6 +37,7 @@ class Program:
         branches: The scalar conditions that the body branched on, and how they came out.
         diagnostics: Their names.
         personal: Whether the body looked at the parameter's name, index or group.
+        calls: Whether a schedule is called for its numbers or branches.
         text: The same for programs whose tensor programs compute the same.
     """
 
@@ -46,6 +47,7 @@ class Program:
     branches: tuple[tuple[Expression, bool], ...]
     diagnostics: tuple[str, ...]
     personal: bool
+    calls: bool
     text: str
 
     def holds(self, inputs: Mapping[str, Number], ctx: Ctx) -> bool:
@@ -141,6 +143,7 @@ def _finished(tracer: Tracer, new: Tensor, states: Sequence[Any]) -> Program:
         tuple(recording.branches.items()),
         tuple(recording.diagnostics),
         recording.reads_identity,
+        calls([*recording.scalars, *recording.branches]),
         text,
     )
 

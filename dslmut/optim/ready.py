@@ -50,10 +50,12 @@ class Steps:
     Args:
         calls: In order.
         slots: The vectors of scalars, each with a parameter whose numbers it is filled with.
+        branches: The programs that branch, each with a parameter and the number of its inputs.
     """
 
     calls: tuple[Ready, ...]
     slots: tuple[tuple[Slot, Item], ...]
+    branches: tuple[tuple[Program, Item, int], ...]
 
 
 def inputs_of(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -46,7 +46,7 @@ class Runner:
         self.schedules = Schedules(self.numbers, items)
         self._every, self._option = options.diagnostics_every, option
         self._programs: dict[Hashable, list[Program]] = {}
-        self._steps: dict[Hashable, Steps] = {}
+        self._steps: dict[Hashable, list[Steps]] = {}
         self._kernels: dict[Hashable, compiling.Kernel] = {}
         self._reports: list[tuple[tuple[Item, ...], tuple[str, ...], Any]] = []
 
@@ -116,13 +116,12 @@ class Runner:
         with exact(present):
             try:  # all that may fail, before anything is changed
                 self.schedules.show()
-                steps, inputs = self._prepared(present, states, given)
+                steps, inputs = self._filled(present, states, given)
                 kernels = [self._kernel(c, reporting, i) for c, i in zip(steps.calls, inputs)]
-                for slot, item in steps.slots:
-                    numbers = self.numbers.of(item.group, _updates(states, item) + 1)
-                    slot.fill(numbers, self.numbers.context(item, numbers))
             except BaseException:
                 self.numbers.extra = before
+                with suppress(Exception):
+                    self.schedules.show()
                 raise
             self._run(steps, kernels, inputs, reporting)
         for item in present:
@@ -147,6 +146,20 @@ class Runner:
             if reporting and call.program.diagnostics:
                 self._reports.append((call.items, call.program.diagnostics, reports))
 
+    def _filled(
+        self, present: Sequence[Item], states: States, gradients: dict[int, Tensor]
+    ) -> tuple[Steps, list[list[Tensor]]]:
+        """Return the calls and their inputs, the scalars of this step among them."""
+        known = self.numbers.reads_identity
+        steps, inputs = self._prepared(present, states, gradients)
+        for slot, item in steps.slots:
+            numbers = self.numbers.of(item.group, _updates(states, item) + 1)
+            slot.fill(numbers, self.numbers.context(item, numbers))
+        if self.numbers.reads_identity and not known:
+            # A schedule asks for the first time which parameter it is for: each gets its own.
+            return self._filled(present, states, gradients)
+        return steps, inputs
+
     # -- planning ----------------------------------------------------------------------------
 
     def _prepared(
@@ -161,37 +174,34 @@ class Runner:
                 classes[kind] = self.numbers.of(*kind)
             where.append(kind)
         order = {kind: number for number, kind in enumerate(classes)}
-        places = [order[k] for k in where]
+        places, inputs = [order[k] for k in where], list(classes.values())
         key = (
             tuple(i.number for i in present),
             tuple(places),
             tuple(g.fixed() for g in self.groups),
-            self._outcomes(present, places, list(classes.values())),
+            self.numbers.reads_identity,
         )
-        known = self._steps.get(key)
-        inputs = known and gathered(known, states, gradients)
-        if known is None or inputs is None:
-            known = self._plan(present, places, list(classes.values()), states, gradients)
-            inputs = [c.inputs(states, gradients) for c in known.calls]
-            self._remember(key, known)
-        return known, inputs
+        for known in self._steps.get(key, ()):
+            if self._holds(known, inputs):
+                tensors = gathered(known, states, gradients)
+                if tensors is not None:
+                    return known, tensors
+        made = self._plan(present, places, inputs, states, gradients)
+        self._remember(key, made)
+        return made, [c.inputs(states, gradients) for c in made.calls]
 
-    def _outcomes(
-        self, present: Sequence[Item], places: Sequence[int], classes: Sequence[Mapping[str, Any]]
-    ) -> Hashable:
-        """Return how all branches of bodies would go at this step."""
-        branching = [p for found in self._programs.values() for p in found if p.branches]
-        if not branching:
-            return ()
-        firsts = dict(zip(reversed(places), reversed(present)))
-        contexts = [self.numbers.context(firsts[n], c) for n, c in enumerate(classes)]
-        return tuple(p.holds(n, c) for n, c in zip(classes, contexts) for p in branching)
+    def _holds(self, steps: Steps, inputs: Sequence[Mapping[str, Any]]) -> bool:
+        """Say whether all bodies of a plan would take the same branches at this step."""
+        return all(
+            program.holds(inputs[place], self.numbers.context(item, inputs[place]))
+            for program, item, place in steps.branches
+        )
 
     def _remember(self, key: Hashable, steps: Steps) -> None:
-        self._steps.pop(key, None)
+        before = self._steps.pop(key, [])
         while len(self._steps) >= REMEMBERED:
             self._steps.pop(next(iter(self._steps)))
-        self._steps[key] = steps
+        self._steps[key] = [steps, *before[: REMEMBERED // 4]]
 
     def _plan(
         self,
@@ -204,12 +214,17 @@ class Runner:
         slots: dict[Hashable, tuple[Slot, Item]] = {}
         numbers: dict[Hashable, int] = {}
         programs: dict[int, Program] = {}
+        branches: dict[Hashable, tuple[Program, Item, int]] = {}
         entries = []
         for item, place in zip(present, places):
             program = programs[item.number] = self.program(item, classes[place])
             fit_states(item, program, states[item.parameter])
             gradients[item.number] = fit_gradient(item, gradients[item.number])
-            key = (place, program.scalars, item.number if program.personal else None)
+            own = program.personal or (program.calls and self.numbers.reads_identity)
+            number = item.number if own else None
+            if program.branches:
+                branches.setdefault((program.branches, place, number), (program, item, place))
+            key = (place, program.scalars, number)
             if key not in slots:
                 numbers[key] = len(slots)
                 slots[key] = (Slot(program.scalars), item)
@@ -222,7 +237,7 @@ class Runner:
             program, slot = programs[call.members[0]], vectors[call.slot][0]
             inputs = inputs_of(slot, program, members, states, gradients)
             calls.append(Ready(call, program, slot, members, Layouts(inputs)))
-        return Steps(tuple(calls), vectors)
+        return Steps(tuple(calls), vectors, tuple(branches.values()))
 
     # -- kernels -----------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ program.
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral, Real
 from typing import Any, NoReturn, Protocol
 
 from dslmut.diagnostics.codes.optimizers import BadHyperparameter
@@ -47,13 +48,21 @@ class Scalar:
     """
 
     __slots__ = ("expression", "owner", "value")
-    __array_ufunc__ = None  # NumPy leaves an operator to us
 
     def __init__(self, expression: Expression, value: Number, owner: Owner) -> None:
         self.expression, self.value, self.owner = expression, value, owner
 
     def __bool__(self) -> bool:
         return self.owner.branch(self)
+
+    def __array_ufunc__(self, function: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        """Do what an operator of a NumPy number asks; its functions need the number."""
+        op = _UFUNCS.get(function.__name__)
+        inputs = tuple(i.item() if getattr(i, "ndim", None) == 0 else i for i in inputs)
+        plain = method == "__call__" and not options
+        if op is not None and plain and all(isinstance(i, Scalar | Real) for i in inputs):
+            return operation(op, *inputs)
+        return self.owner.number(self, "NumPy")
 
     def __pos__(self) -> Scalar:
         return self
@@ -111,10 +120,18 @@ def operation(op: str, *operands: Any) -> Scalar:
         op: A key of ``expressions.FUNCTIONS``.
         operands: Scalars, at least one, and numbers.
     """
+    operands = tuple(map(_plain, operands))
     owner = next(o.owner for o in operands if isinstance(o, Scalar))
     parts = tuple(o.expression if isinstance(o, Scalar) else o for o in operands)
     values = [o.value if isinstance(o, Scalar) else o for o in operands]
     return Scalar(Expression(op, parts), apply(op, values), owner)
+
+
+def _plain(operand: Any) -> Any:
+    """Return a number of Python's own for one of another library."""
+    if isinstance(operand, Scalar | bool):
+        return operand
+    return int(operand) if isinstance(operand, Integral) else float(operand)
 
 
 def _flat(value: Any) -> list[Any]:
@@ -130,7 +147,7 @@ def _flat(value: Any) -> list[Any]:
 
 def _binary(op: str, swapped: bool = False) -> Callable[[Scalar, Any], Any]:
     def method(self: Scalar, other: Any) -> Any:
-        if not isinstance(other, Scalar | int | float):
+        if not isinstance(other, Scalar | Real):
             return NotImplemented
         return operation(op, *((other, self) if swapped else (self, other)))
 
@@ -175,6 +192,12 @@ def _define_operators() -> None:
         setattr(Unread, f"__{name}__", Unread._refuse)
 
 
+_UFUNCS = {
+    "add": "add", "subtract": "sub", "multiply": "mul", "divide": "div", "power": "pow",
+    "true_divide": "div", "floor_divide": "floordiv", "remainder": "mod",
+    "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "equal": "eq",
+    "not_equal": "ne",
+}  # fmt: skip
 _NUMERIC = (
     "add radd sub rsub mul rmul truediv rtruediv floordiv rfloordiv mod rmod pow rpow neg pos abs "
     "lt le gt ge bool float int round array"

@@ -107,7 +107,7 @@ class Tracer:
         self._nodes: dict[int, tuple[Tensor, fx.Node]] = {}
         self._protected: set[int] = set()
         self._written: set[int] = set()
-        self._in_schedule = False
+        self._in_schedule = self._needed = False
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -181,16 +181,14 @@ class Tracer:
 
     def branch(self, scalar: Scalar) -> bool:
         """Decide a branch on a scalar; the graph holds as long as the outcome does."""
-        if self._in_schedule:
-            raise NeedsNumber
+        self._need_number()
         outcome = bool(scalar.value)
         self.recording.branches[scalar.expression] = outcome
         return outcome
 
     def number(self, scalar: Scalar, how: str) -> NoReturn:
         """Refuse to make a number of a scalar; a schedule becomes one host node instead."""
-        if self._in_schedule:
-            raise NeedsNumber
+        self._need_number()
         raise NumberFromTensor.raised(
             user_span(),
             f"{how} needs the number of `{scalar.expression}`, which changes from step to step",
@@ -199,19 +197,24 @@ class Tracer:
 
     def schedule(self, function: Callable[[Any], Any], ctx: Ctx) -> Any:
         """Call a schedule: it builds scalars, or is called anew at each step."""
-        before = self._in_schedule
-        self._in_schedule = True
+        before, self._in_schedule, self._needed = self._in_schedule, True, False
         try:
             found = function(ctx)
         except NeedsNumber:
             found = None
         finally:
             self._in_schedule = before
-        if isinstance(found, Scalar | float | int):
+        if isinstance(found, Scalar | float | int) and not self._needed:
             return found
         with _disable_current_modes(), torch._C.DisableTorchFunction():
             value = called(function, Ctx(self._numeric, self.keys))
         return Scalar(Expression("call", (function,)), value, self)
+
+    def _need_number(self) -> None:
+        """Leave a schedule that needs a number; it may catch that, so it is noted too."""
+        if self._in_schedule:
+            self._needed = True
+            raise NeedsNumber
 
     def _numeric(self, name: str) -> Any:
         return self._constant_of(name) if name in CONSTANTS else self.inputs.get(f"ctx.{name}")
