@@ -254,6 +254,16 @@ def test_tuples_that_are_written_into_a_group_are_inputs_too() -> None:
     assert results[0] == results[1] == results[2]
 
 
+def test_tensors_in_a_group_are_read_at_each_step() -> None:
+    p, lr, beta = nn.Parameter(torch.zeros(1)), torch.tensor(0.1), torch.tensor(0.5)
+    opt = adamw(lr=0.1).bind([p], compile=False)
+    opt.param_groups[0].update(lr=lr, betas=(beta, 0.9))
+    step(opt)
+    beta.fill_(0.0)
+    step(opt, 3.0)
+    assert opt.state[p]["exp_avg"].item() == 3.0
+
+
 @pytest.mark.parametrize(("given", "words"), [
     ({"lr": "a"}, "number or a schedule"), ({"lr": True}, "number or a schedule"),
     ({"lr": None}, "number or a schedule"), ({"lr": 10**400}, "number or a schedule"),

@@ -70,14 +70,14 @@ def _named(op: str) -> Callable[..., Any]:
 _OTHER_NAMES = {
     "true_divide": "div", "divide": "div", "subtract": "sub", "multiply": "mul", "absolute": "abs",
     "negative": "neg", "power": "pow", "remainder": "mod", "floor_divide": "floordiv",
-    "min": "minimum", "max": "maximum", "fmod": "",
+    "min": "minimum", "max": "maximum",
     "less": "lt", "less_equal": "le", "greater": "gt", "greater_equal": "ge", "not_equal": "ne",
     "logical_not": "not", "logical_and": "and", "logical_or": "or", "logical_xor": "xor",
 }  # fmt: skip
 
 _ALONE: dict[str, Callable[..., Any]] = {
     **{name: _named(name) for name in FUNCTIONS},
-    **{name: _named(op) for name, op in _OTHER_NAMES.items() if op},
+    **{name: _named(op) for name, op in _OTHER_NAMES.items()},
     "round": lambda x, *, decimals=0: operation("round", x, decimals),
     "clamp": _clamped, "clip": _clamped,
     "clamp_min": _clamped, "clamp_max": lambda x, max: _clamped(x, None, max),

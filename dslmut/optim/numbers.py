@@ -54,7 +54,11 @@ class ParamGroup(dict[str, Any]):
         self.schedules = schedules
 
 
-_PLAIN = (float, int, bool, str, tuple, type(None))
+def _is_plain(value: Any) -> bool:
+    """Say whether a value stays what it is, as no tensor does."""
+    if isinstance(value, tuple):
+        return all(map(_is_plain, value))
+    return type(value) in (float, int, bool, str, type(None))
 
 
 class Group:
@@ -86,7 +90,7 @@ class Group:
             }
             self._values = {n: self.shown.schedules.get(n, own.get(n)) for n in known}
             # What may change without being replaced, as tensors do, is looked at each time.
-            self._seen = written if all(type(w) in _PLAIN for w in written) else []
+            self._seen = written if all(map(_is_plain, written)) else []
         return self._values
 
     def fixed(self) -> tuple[Any, ...]:
