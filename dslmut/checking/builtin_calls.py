@@ -141,7 +141,7 @@ def _setattr(walk: Walk, node: ast.Call, given: list[Given]) -> Value:
     if given:
         name = _name_of(given)
         what = "the name of what is set is computed, so that nobody can say what changes"
-        fix = "set fields by their names, or call `load_state_dict`"
+        fix = "set fields by their names, or work in place: `dict(m.named_parameters())[name].mul_(...)`"
         if name is None and walk.opaque(node, given[0].value, what, fix):
             return PLAIN_VALUE
         name = name or "[...]"
