@@ -13,6 +13,7 @@ from dslmut.checking.facts import Misplaced, Place, Verb
 from dslmut.checking.methods import call_method
 from dslmut.checking.origins import NOTHING, Bound, Value, fresh_tensor, join_all
 from dslmut.checking.results import construct, result, unknown_result
+from dslmut.checking.running import follow
 from dslmut.checking.values import is_tensor
 from dslmut.checking.walk import Walk
 
@@ -59,13 +60,12 @@ def _receiver(walk: Walk, subject: ast.expr, method: str, marked: bool) -> Value
 def apply(walk: Walk, node: ast.Call, callee: Value, given: list[Given]) -> Value:
     """Return what calling *callee* gives."""
     entity = callee.entity
-    if any(o.kind is Kind.CALLABLE for o in callee.origins):
-        _age_what_may_change(walk)
     if isinstance(entity, Bound):
         receiver = Given(node.func, node.func, entity.receiver)
         return call_method(walk, node, entity.name, receiver, given)
     if isinstance(entity, Function):
-        return call_function(walk, node, entity, given)
+        return call_function(walk, node, callee, entity, given)
+    _age_what_may_change(walk, callee)
     if isinstance(entity, en.Class):
         return construct(walk, node, entity, given)
     mark_all(walk, given, "this call")
@@ -74,8 +74,10 @@ def apply(walk: Walk, node: ast.Call, callee: Value, given: list[Given]) -> Valu
     return unknown_result(walk, node, [g.value for g in given])
 
 
-def _age_what_may_change(walk: Walk) -> None:
-    """A function that is defined here is called: it may change what this one may change."""
+def _age_what_may_change(walk: Walk, callee: Value) -> None:
+    """A function that is defined here may be called: it may change what this one may change."""
+    if not any(o.kind is Kind.CALLABLE for o in callee.origins):
+        return
     seen = {o for b in walk.env.values() for o in b.value.reachable}
     walk.env.stale(frozenset(o for o in seen if o.kind is Kind.MODEL and o.changeable))
 
@@ -85,13 +87,19 @@ def is_callable_model(callee: Value) -> bool:
     return callee.type.kind is Kind.MODEL or (callee.type.kind is Kind.PART and callee.inside_model)
 
 
-def call_function(walk: Walk, node: ast.Call, function: Function, given: list[Given]) -> Value:
+def call_function(
+    walk: Walk, node: ast.Call, callee: Value, function: Function, given: list[Given]
+) -> Value:
     """Return what a known function gives, having recorded its markers and what it writes."""
     if function.passes:
         _pass_on(walk, node, given)
     else:
         meet(walk, node, function, given)
     _known_writer(walk, node, function, given)
+    followed = follow(walk, function, given, node)
+    if followed is not None:
+        return followed
+    _age_what_may_change(walk, callee)
     return result(walk, node, function, given)
 
 

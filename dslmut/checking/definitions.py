@@ -15,6 +15,7 @@ from dslmut.checking.entities import (
     Kind,
     Members,
     Role,
+    Text,
     Type,
     Word,
 )
@@ -68,6 +69,19 @@ def function_from(
         result_known=node.returns is not None,
         definition=source.span(node),
         method=bool(owner) and not names & {"staticmethod", "classmethod"},
+        getter=bool(names & {"property", "cached_property"}),
+        text=functools.partial(Text, node, source, resolver),
+    )
+
+
+def function_of_lambda(node: ast.Lambda, source: Source, resolver: Resolver) -> Function:
+    """Return what a ``lambda`` makes."""
+    return Function(
+        "<lambda>",
+        Role.PLAIN,
+        read_parameters(node, resolver),
+        definition=source.span(node),
+        text=functools.partial(Text, node, source, resolver),
     )
 
 

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import enum
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
+from dslmut.checking.source import FunctionNode, Source
 from dslmut.diagnostics.model import Span
+
+if TYPE_CHECKING:
+    from dslmut.checking.resolve import Resolver
 
 
 class Kind(enum.Enum):
@@ -132,6 +137,15 @@ class Role(enum.Enum):
     BUILTIN = "built in"  # of Python, of a C module, or one of dslmut's own
 
 
+@dataclass(frozen=True, eq=False)
+class Text:
+    """The text of a function, with what the names in it stand for."""
+
+    node: FunctionNode
+    source: Source
+    resolver: Resolver
+
+
 @dataclass(frozen=True)
 class Function:
     """A function.
@@ -147,6 +161,8 @@ class Function:
         passes: Whether it calls its first argument with the others, markers included.
         method: Whether its first parameter is the receiver.
         fresh: Whether its result shares nothing with its arguments.
+        getter: Whether reading an attribute calls it: a property.
+        text: Gives its text, where that can be read.
     """
 
     name: str
@@ -159,6 +175,8 @@ class Function:
     passes: bool = False
     method: bool = False
     fresh: bool = False
+    getter: bool = False
+    text: Callable[[], Text | None] | None = field(default=None, compare=False, repr=False)
 
     @property
     def marks_receiver(self) -> bool:

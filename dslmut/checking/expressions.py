@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable
 from dataclasses import replace
 
+from dslmut.checking import definitions
 from dslmut.checking import entities as en
 from dslmut.checking import knowledge as kn
 from dslmut.checking.calls import call
@@ -21,6 +22,7 @@ from dslmut.checking.origins import (
     join_all,
     part,
 )
+from dslmut.checking.results import computed
 from dslmut.checking.targets import store
 from dslmut.checking.values import is_tensor
 from dslmut.checking.walk import Walk, default_values
@@ -45,11 +47,11 @@ def attribute(walk: Walk, node: ast.Attribute) -> Value:
         )
     if is_tensor(owner):
         return tensor_attribute(owner, node.attr)
+    method = owner.type.cls.members.method(node.attr) if owner.type.cls is not None else None
+    if method is not None and method.getter:
+        return computed(walk, node, method, owner)
     value = walk.attribute(owner, node.attr)
-    if value.entity is None and (
-        (owner.type.cls is not None and owner.type.cls.members.method(node.attr))
-        or _is_known_method(owner, node.attr)
-    ):
+    if value.entity is None and (method is not None or _is_known_method(owner, node.attr)):
         return bound_method(owner, node.attr)
     return walk.field_read(node, replace(value, reads=value.reads | owner.reads))
 
@@ -227,13 +229,20 @@ def lambda_(walk: Walk, node: ast.Lambda) -> Value:
     """``lambda``: the body is walked at the end, as that of a nested function."""
     walk.defaults[id(node)] = default_values(walk, node)
     walk.nested.append(node)
-    return Value(en.CALLABLE, frozenset({walk.fresh(node, Kind.CALLABLE)}))
+    entity = definitions.function_of_lambda(node, walk.source, walk.resolver)
+    return Value(en.CALLABLE, frozenset({walk.fresh(node, Kind.CALLABLE)}), entity=entity)
 
 
-def suspended(walk: Walk, node: ast.Await | ast.Yield | ast.YieldFrom) -> Value:
-    """``await``, ``yield``: what comes back is somebody else's."""
-    walk.evaluate(node.value)
+def suspended(walk: Walk, node: ast.Yield | ast.YieldFrom) -> Value:
+    """``yield``: what comes back is somebody else's."""
+    value = walk.evaluate(node.value)
+    walk.yields(part(value, "[]") if isinstance(node, ast.YieldFrom) else value)
     return NOTHING
+
+
+def awaited(walk: Walk, node: ast.Await) -> Value:
+    """``await``: a call of a coroutine stands for its result already."""
+    return walk.evaluate(node.value)
 
 
 def formatted(walk: Walk, node: ast.JoinedStr) -> Value:
@@ -282,7 +291,7 @@ EXPRESSIONS: dict[type[ast.AST], Callable[..., Value]] = {
     ast.GeneratorExp: comprehension,
     ast.DictComp: comprehension,
     ast.Lambda: lambda_,
-    ast.Await: suspended,
+    ast.Await: awaited,
     ast.Yield: suspended,
     ast.YieldFrom: suspended,
     ast.JoinedStr: formatted,

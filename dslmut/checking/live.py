@@ -21,6 +21,7 @@ from dslmut.checking.entities import (
     Entity,
     Module,
 )
+from dslmut.checking.memory import Memory
 from dslmut.checking.objects import entity_from
 from dslmut.checking.source import Definition, Source
 from dslmut.checking.static import ModuleFile, Project, StaticResolver, member_of_class
@@ -55,6 +56,7 @@ class LiveResolver:
         project.refresh()
         file = ModuleFile(source, dotted, project, Path(source.path).parent)
         self._text = StaticResolver(file, definition)
+        self.memory = Memory()  # names may stand for something else by the next decoration
 
     def name(self, name: str) -> Entity | None:
         """Return what a free name stands for now, or will stand for by the text."""

@@ -45,6 +45,7 @@ class Names:
         self.parent = parent
         self.locals = bound_names(scope)
         self.own: frozenset[str] = frozenset()  # the names of a comprehension
+        self.running = False
         self.env = Environment()
         self.ever = Environment()
         self.rebound = rebound_inside(scope) if "nonlocal" in source.text else frozenset()
@@ -77,8 +78,10 @@ class Names:
         return self.outside(name)
 
     def captured(self, name: str) -> Value:
-        """Return what a nested function may find under a name of this one, whenever it runs."""
-        return self.sometime(name) if name in self.locals else self.lookup(name)
+        """Return what a nested function finds under a name: now, if it is called from here."""
+        if name in self.locals and not self.running:
+            return self.sometime(name)  # it runs whenever it likes
+        return self.lookup(name)
 
     def sometime(self, name: str) -> Value:
         """Return what a name may be at any time, with all that is changed anywhere."""

@@ -11,6 +11,7 @@ import sys
 import types
 import typing
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from dslmut.checking import definitions, wellknown
@@ -27,9 +28,11 @@ from dslmut.checking.entities import (
     Parameter,
     Passing,
     Role,
+    Text,
     Type,
     Word,
 )
+from dslmut.checking.memory import Memory
 from dslmut.checking.resolve import read_annotation
 from dslmut.checking.source import parse
 from dslmut.checking.static import member_of_class
@@ -139,22 +142,44 @@ def function_from_object(found: types.FunctionType, method: bool = False) -> Fun
         passing = Passing.KEYWORD if keyword else Passing.EITHER
         if position < code.co_posonlyargcount:
             passing = Passing.POSITIONAL
-        annotation = found.__annotations__.get(name)
-        return Parameter(name, passing, _annotation(annotation, found), annotation is not None)
+        annotation = found.__annotations__.get(name, _MISSING)
+        return Parameter(
+            name, passing, _annotation(annotation, found), annotation is not _MISSING
+        )
 
     result = found.__annotations__.get("return", _MISSING)
     return Function(
         name=found.__qualname__.replace("<locals>.", ""),
         role=Role.PLAIN,
         parameters=tuple(parameter(i, n) for i, n in enumerate(names)),
-        result=_annotation(None if result is _MISSING else result, found).type,
+        result=_annotation(result, found).type,
         result_known=result is not _MISSING,
         qualified=f"{found.__module__}.{found.__qualname__}",
         method=method,
+        text=functools.partial(_text_of, found),
     )
 
 
+def _text_of(found: types.FunctionType) -> Text | None:
+    """Return the text of a function, unless there is none or another one stands there now."""
+    code = found.__code__
+    lines = linecache.getlines(code.co_filename, found.__globals__)
+    try:
+        source = parse(code.co_filename, "".join(lines)) if lines else None
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    if source is None:
+        return None
+    for definition in source.definitions:
+        if (definition.first_line, definition.name) == (code.co_firstlineno, code.co_name):
+            cells = dict(zip(code.co_freevars, found.__closure__ or ()))
+            return Text(definition.node, source, _NamesOf(found.__globals__, cells))
+    return None
+
+
 def _annotation(found: object, function: types.FunctionType) -> Annotation:
+    if found is _MISSING:
+        return Annotation()
     if not isinstance(found, str):
         return annotation_from_object(found)
     try:
@@ -167,11 +192,19 @@ def _annotation(found: object, function: types.FunctionType) -> Annotation:
 class _NamesOf:
     """Resolves the names in an annotation of an object that exists."""
 
-    def __init__(self, names: Mapping[str, object]) -> None:
-        self._names = names
+    def __init__(
+        self, names: Mapping[str, object], cells: Mapping[str, types.CellType] | None = None
+    ) -> None:
+        self._names, self._cells = names, cells or {}
+        self.memory = Memory()
 
     def name(self, name: str) -> Entity | None:
         found = self._names.get(name, getattr(builtins, name, _MISSING))
+        if name in self._cells:
+            try:
+                found = self._cells[name].cell_contents
+            except ValueError:  # not bound yet
+                return None
         return None if found is _MISSING else entity_from(found, name)
 
     def member(self, owner: Module | Class, name: str) -> Entity | None:
@@ -181,7 +214,9 @@ class _NamesOf:
         return None if found is _MISSING else entity_from(found, name, owner.name)
 
     def imported(self, module: str, name: str | None, level: int) -> Entity | None:
-        return None
+        loaded = sys.modules.get(module) if level == 0 else None
+        owner = Module(module, loaded)
+        return self.member(owner, name) if loaded is not None and name is not None else None
 
     def own_class(self) -> Class | None:
         return None
@@ -245,15 +280,16 @@ class ObjectMembers:
             found = cls.__dict__.get(name)
             static = isinstance(found, staticmethod)
             bound = isinstance(found, classmethod)
-            found = found.__func__ if isinstance(found, staticmethod | classmethod) else found
+            getter = isinstance(found, property | functools.cached_property)
+            found = _behind(found)
             if isinstance(found, types.FunctionType):
                 if cls.__module__.partition(".")[0] == "torch":
                     return None
                 spec = getattr(found, "__dslmut__", None)
                 entity = _from_spec(spec, found) if spec is not None else None
-                if isinstance(entity, Function):
-                    return entity
-                return function_from_object(found, method=not static and not bound)
+                if not isinstance(entity, Function):
+                    entity = function_from_object(found, method=not static and not bound)
+                return replace(entity, getter=getter)
         return None
 
     def shape(self, name: str) -> str | None:
@@ -301,6 +337,18 @@ class ObjectMembers:
         if type_.kind is Kind.TENSOR and self._base is not None and self._base.kind is Kind.MODEL:
             return en.FIELD
         return type_
+
+
+def _behind(found: object) -> object:
+    """Return the function of a static method, a class method or a property."""
+    match found:
+        case staticmethod() | classmethod():
+            return found.__func__
+        case property():
+            return found.fget
+        case functools.cached_property():
+            return found.func
+    return found
 
 
 @functools.lru_cache(maxsize=512)

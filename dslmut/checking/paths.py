@@ -75,7 +75,10 @@ def continue_(walk: Walk, node: ast.Continue) -> None:
 
 def return_(walk: Walk, node: ast.Return) -> None:
     """``return value``."""
-    walk.keep(node, walk.evaluate(node.value), returned=True)
+    value = walk.evaluate(node.value)
+    if walk.parent is None:  # what a function inside returns stays in here
+        walk.keep(node, value, returned=True)
+    walk.returns(value)
     walk.leave()
 
 

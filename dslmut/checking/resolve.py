@@ -25,6 +25,7 @@ from dslmut.checking.entities import (
     container,
     join_types,
 )
+from dslmut.checking.memory import Memory
 from dslmut.checking.source import FunctionNode
 
 
@@ -34,6 +35,11 @@ class Resolver(Protocol):
     Two of them exist: over run-time objects (``live``), and over files that are only parsed
     (``static``). None means unknown, which is never a reason for a report.
     """
+
+    @property
+    def memory(self) -> Memory:
+        """Return what is remembered of the functions that are called."""
+        ...
 
     def name(self, name: str) -> Entity | None:
         """Return what a free name stands for."""

@@ -20,6 +20,7 @@ from dslmut.checking.origins import (
     join_all,
     with_contents,
 )
+from dslmut.checking.summaries import given_back
 from dslmut.checking.values import is_tensor
 from dslmut.checking.walk import Walk
 
@@ -48,9 +49,22 @@ def result(
         loss = fresh_tensor(walk.fresh(node, Kind.TENSOR))
         return Value(en.container(), contents=(loss, Value(en.OBJECT)), positional=True)
     values = [g.value for g in given] + ([receiver] if receiver is not None else [])
+    found = given_back(walk, node, function, given, receiver)
+    if found is not None:
+        return walk.field_read(node, found)
     if function.result_known:
         return known_result(walk, node, function.result, values)
     return unknown_result(walk, node, values)
+
+
+def computed(walk: Walk, node: ast.Attribute, getter: Function, owner: Value) -> Value:
+    """Return what reading a property gives."""
+    found = given_back(walk, node, getter, [], owner)
+    if found is not None:
+        return walk.field_read(node, found)
+    if getter.result_known:
+        return known_result(walk, node, getter.result, [owner])
+    return unknown_result(walk, node, [owner])
 
 
 def known_result(walk: Walk, node: ast.AST, type: Type, values: list[Value]) -> Value:

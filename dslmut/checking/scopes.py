@@ -47,6 +47,12 @@ def declared_outside(node: ast.AST) -> frozenset[str]:
     )
 
 
+@functools.lru_cache(maxsize=512)
+def is_generator(node: FunctionNode) -> bool:
+    """Say whether a function is a generator: what it returns is not its result."""
+    return any(isinstance(n, ast.Yield | ast.YieldFrom) for n in own_nodes(node))
+
+
 def own_nodes(node: ast.AST) -> Iterator[ast.AST]:
     """Yield the nodes of a scope, without those of the functions and classes inside it."""
     for child in ast.iter_child_nodes(node):

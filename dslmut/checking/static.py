@@ -22,6 +22,7 @@ from dslmut.checking.entities import (
     Role,
     Word,
 )
+from dslmut.checking.memory import Memory
 from dslmut.checking.reach import Reach
 from dslmut.checking.resolve import entity_of, read_annotation
 from dslmut.checking.scopes import bound_names
@@ -42,6 +43,7 @@ class Project:
         self._stamps: dict[Path, int] = {}
         self._reach = Reach()
         self._found: dict[tuple[str, Path | None], Path | None] = {}
+        self.memory = Memory()
 
     def concerns(self, path: Path, text: str) -> bool:
         """Say whether a file, or what it imports, can have to do with the library."""
@@ -58,7 +60,7 @@ class Project:
 
     def refresh(self) -> None:
         """Forget everything if a file changed: what others know of its names is old as well."""
-        self._reach, self._found = Reach(), {}
+        self._reach, self._found, self.memory = Reach(), {}, Memory()
         if any(_stamp(path) != stamp for path, stamp in self._stamps.items()):
             self._files, self._stamps = {}, {}
 
@@ -301,6 +303,11 @@ class StaticResolver:
 
     def __init__(self, file: ModuleFile, definition: Definition | None = None) -> None:
         self.file, self.definition = file, definition
+
+    @property
+    def memory(self) -> Memory:
+        """Return what is remembered of the functions that are called."""
+        return self.file.project.memory
 
     def name(self, name: str) -> Entity | None:
         """Return what a free name stands for."""

@@ -25,6 +25,7 @@ from dslmut.checking.facts import (
     Verb,
 )
 from dslmut.checking.knowledge import MACHINERY, SCRATCH
+from dslmut.checking.memory import Memory
 from dslmut.checking.names import Names
 from dslmut.checking.origins import (
     NOTHING,
@@ -32,6 +33,7 @@ from dslmut.checking.origins import (
     Read,
     Root,
     Value,
+    join,
     part,
     reads_in,
     with_contents,
@@ -42,6 +44,7 @@ from dslmut.checking.trees import root_name
 from dslmut.checking.values import SETTLED, attribute_owners, is_ordinary, is_tensor
 
 Handler = Callable[["Walk", ast.AST], object]
+Handlers = Mapping[type[ast.AST], Handler]
 Reader = Callable[[ast.expr], Value]
 
 
@@ -64,6 +67,8 @@ class Walk(Names):
         scope: The function or module.
         signature: What the function may change; None where anything may be changed.
         parent: The walk over the enclosing function that a nested one shares rights with.
+        caller: The walk over the function that calls this nested one.
+        memory: Of the functions that are called; a nested walk has its parent's.
     """
 
     def __init__(
@@ -71,13 +76,20 @@ class Walk(Names):
         source: Source,
         resolver: Resolver,
         facts: Facts,
-        handlers: Mapping[type[ast.AST], Handler],
+        handlers: Handlers,
         scope: FunctionNode | ast.Module | ast.ClassDef,
         signature: Signature | None = None,
         parent: Walk | None = None,
+        caller: Walk | None = None,
+        memory: Memory | None = None,
     ) -> None:
         super().__init__(source, resolver, facts, scope, signature, parent)
         self.handlers = handlers
+        self.caller = caller
+        self.memory = memory or (parent.memory if parent is not None else Memory())
+        self.followed = 0
+        self.returned: Value | None = None
+        self.yielded = NOTHING
         self.alive = True
         self.loops: list[Loop] = []
         self.catchers: list[list[Environment]] = []
@@ -131,6 +143,29 @@ class Walk(Names):
         if into is not None and self.alive:
             into.append(self.env.fork())
         self.alive = False
+
+    def returns(self, value: Value) -> None:
+        """Note that the function may return a value."""
+        if self.alive:
+            self.returned = value if self.returned is None else join(self.returned, value)
+
+    def yields(self, value: Value) -> None:
+        """Note that the function may yield a value."""
+        self.yielded = join(self.yielded, value) if self.yielded.reachable else value
+
+    def callers(self) -> Iterator[Walk]:
+        """Yield this walk and those over its callers: everything that runs now."""
+        walk: Walk | None = self
+        while walk is not None:
+            yield walk
+            walk = walk.caller
+
+    def home_of(self, node: FunctionNode) -> Walk | None:
+        """Return the walk over the function that defines a nested one."""
+        walk: Walk | None = self
+        while walk is not None and id(node) not in walk.defaults:
+            walk = walk.parent if isinstance(walk.parent, Walk) else None
+        return walk
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -206,7 +241,8 @@ class Walk(Names):
         touched = frozenset(touched)
         if not touched:
             return
-        self.env.stale(touched)
+        for walk in self.callers():
+            walk.env.stale(touched)
         self.facts.changed |= touched
         blamed = frozenset(o for o in touched if not o.changeable)
         self.facts.record(

@@ -15,7 +15,7 @@ from dslmut.checking.definitions import decorator_word, function_from
 from dslmut.checking.entities import Function, Role, Word
 from dslmut.checking.live import LiveResolver
 from dslmut.checking.resolve import read_annotation
-from dslmut.checking.scopes import own_nodes
+from dslmut.checking.scopes import is_generator
 from dslmut.checking.source import Definition, Source
 from dslmut.diagnostics.codes.mutation import SourceUnavailable
 from dslmut.diagnostics.exceptions import CheckError, DslmutError
@@ -214,7 +214,7 @@ def _used_names(
 def _plan(analysis: Analysis, spec: Spec, definition: Definition, resolver: LiveResolver) -> Plan:
     node = definition.node
     checked = tuple(n for n in spec.annotations if n != "return") if spec.check else ()
-    returns = spec.check and "return" in spec.annotations and not _yields(node)
+    returns = spec.check and "return" in spec.annotations and not is_generator(node)
     inner = [
         n
         for n in ast.walk(node)
@@ -225,11 +225,6 @@ def _plan(analysis: Analysis, spec: Spec, definition: Definition, resolver: Live
         id(n) for n in inner if decorated & {decorator_word(d, resolver) for d in n.decorator_list}
     )
     return Plan(definition, analysis.signature, analysis.facts, checked, returns, untouched)
-
-
-def _yields(node: ast.AST) -> bool:
-    """Say whether a function is a generator: what it returns is not its result."""
-    return any(isinstance(n, ast.Yield | ast.YieldFrom) for n in own_nodes(node))
 
 
 def _made(function: types.FunctionType, spec: Spec, plan: Plan) -> types.FunctionType:

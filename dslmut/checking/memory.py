@@ -1,0 +1,20 @@
+"""What the checker remembers of the functions that others call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from dslmut.checking.entities import Type
+
+
+@dataclass
+class Memory:
+    """What is known of the functions that are called, each of which is read once.
+
+    Attributes:
+        known: Their summaries: by the place of the function, and by the types of its parameters.
+        depth: How many functions that call each other are being read.
+    """
+
+    known: dict[tuple[str, int, int], dict[tuple[Type, ...], object]] = field(default_factory=dict)
+    depth: int = 0

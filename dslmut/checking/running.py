@@ -1,0 +1,211 @@
+"""Walks over whole functions: their parameters are bound, their bodies run, those inside them too."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from dslmut.checking import entities as en
+from dslmut.checking.arguments import Given, matched
+from dslmut.checking.definitions import decorator_word
+from dslmut.checking.entities import Function, Parameter, Passing, Type, Word
+from dslmut.checking.environments import Binding
+from dslmut.checking.facts import Facts, Signature
+from dslmut.checking.memory import Memory
+from dslmut.checking.origins import NOTHING, Origin, Root, Value, holding, join
+from dslmut.checking.resolve import Resolver, read_parameters
+from dslmut.checking.scopes import arguments_of, is_generator
+from dslmut.checking.source import FunctionNode, Source
+from dslmut.checking.walk import Handlers, Walk
+
+CALLS = 200
+"""So many calls of functions inside of a function are followed, and as deep as this:"""
+
+DEPTH = 6
+
+
+def walk_function(
+    source: Source,
+    node: FunctionNode,
+    resolver: Resolver,
+    handlers: Handlers,
+    memory: Memory,
+    signature: Signature | None = None,
+    parameters: Iterable[Parameter] | None = None,
+) -> Walk:
+    """Walk over a function and the functions inside it.
+
+    Args:
+        source: The text it is in.
+        node: The function.
+        resolver: Of names from outside.
+        handlers: What to do for each type of node.
+        memory: Of the functions that it calls.
+        signature: What it may change; None where anything may be changed.
+        parameters: What it declares, where no signature says so.
+
+    Returns:
+        The walk, with what it found as ``facts``.
+    """
+    walk = Walk(source, resolver, Facts(), handlers, node, signature, memory=memory)
+    if signature is not None:
+        parameters = signature.parameters
+    declared = tuple(read_parameters(node, resolver) if parameters is None else parameters)
+    while True:
+        # Again where a function inside rebinds names of this one.
+        before = dict(walk.ever) if walk.rebound else {}
+        _seed(walk, node, declared)
+        run(walk, node)
+        _walk_nested(walk)
+        if not walk.rebound or walk.ever == before:
+            return walk
+
+
+def run(walk: Walk, node: FunctionNode | ast.Module | ast.ClassDef) -> None:
+    """Run a body, or the expression that a lambda returns."""
+    walk.running = True
+    if isinstance(node, ast.Lambda):
+        walk.returns(walk.evaluate(node.body))
+    else:
+        walk.block(node.body)
+    walk.running = False
+
+
+def _walk_nested(walk: Walk) -> None:
+    """Walk over the functions inside, until what they bind outside of themselves is stable."""
+    inner = list(dict.fromkeys(walk.nested))
+    while True:
+        before = dict(walk.ever)
+        for node in inner:
+            if isinstance(node, _DEFS) and is_checked(node, walk.resolver):
+                continue
+            child = Walk(walk.source, walk.resolver, walk.facts, walk.handlers, node, parent=walk)
+            if not isinstance(node, ast.ClassDef):
+                _seed_inner(child, node, walk.defaults.get(id(node), {}))
+            run(child, node)
+            _walk_nested(child)
+        if walk.ever == before:
+            return
+
+
+_DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+def is_checked(node: ast.FunctionDef | ast.AsyncFunctionDef, resolver: Resolver) -> bool:
+    """Say whether a function is checked by itself."""
+    words = {decorator_word(d, resolver) for d in node.decorator_list}
+    return bool(words & {Word("fn"), Word("extern"), Word("optimizer")})
+
+
+# -- parameters ----------------------------------------------------------------------------------
+
+
+def _seed(walk: Walk, node: FunctionNode, parameters: Iterable[Parameter]) -> None:
+    """Bind the parameters to what is known of them from the signature."""
+    places = {a.arg: a for a in arguments_of(node)}
+    for parameter in parameters:
+        type_ = _argument_type(parameter)
+        root = Root.MUT if parameter.mut else Root.PARAM
+        origins = frozenset({Origin(root, parameter.name, type_.kind)})
+        value = Value(type_, origins if type_.kind is not en.Kind.PLAIN else frozenset())
+        _bind_parameter(walk, places[parameter.name], value)
+
+
+def _seed_inner(walk: Walk, node: FunctionNode, defaults: Mapping[str, Value]) -> None:
+    """Bind the parameters of a function inside: called from here with we don't know what."""
+    places = {a.arg: a for a in arguments_of(node)}
+    for parameter in read_parameters(node, walk.resolver):
+        type_ = _argument_type(parameter)
+        value = Value(type_, frozenset({Origin(Root.FRESH, parameter.name, type_.kind)}))
+        default = defaults.get(parameter.name)
+        if default is not None:
+            value = join(value, default) if parameter.annotated else default
+        _bind_parameter(walk, places[parameter.name], value)
+
+
+def _bind_parameter(walk: Walk, argument: ast.arg, value: Value) -> None:
+    binding = Binding.at(walk.source.span(argument), value)
+    walk.env[argument.arg] = walk.ever[argument.arg] = binding
+
+
+def _argument_type(parameter: Parameter) -> Type:
+    if parameter.passing in (Passing.STAR, Passing.DOUBLE_STAR):
+        return en.container(parameter.type)
+    return parameter.type
+
+
+# -- calls of functions inside -------------------------------------------------------------------
+
+
+def follow(walk: Walk, function: Function, given: list[Given], call: ast.Call) -> Value | None:
+    """Run a function that is defined inside of this one where it is called, with its arguments.
+
+    Args:
+        walk: Of the caller.
+        function: What is called.
+        given: The arguments.
+        call: The call.
+
+    Returns:
+        What it gives; None where it is defined elsewhere, or cannot be followed.
+    """
+    text = function.text() if function.text is not None else None
+    home = walk.home_of(text.node) if text is not None else None
+    if (
+        text is None
+        or home is None
+        or isinstance(home.scope, ast.Module)
+        or any(g.star for g in given)
+    ):
+        return None
+    callers = list(walk.callers())
+    if len(callers) > DEPTH or any(w.scope is text.node for w in callers):
+        return None
+    callers[-1].followed += 1
+    if callers[-1].followed > CALLS:
+        return None
+    child = Walk(
+        walk.source, walk.resolver, walk.facts, walk.handlers, text.node, parent=home, caller=walk
+    )
+    _seed_given(child, text.node, function, given, home.defaults[id(text.node)])
+    run(child, text.node)
+    return result_of(child, text.node, call)
+
+
+def _seed_given(
+    walk: Walk,
+    node: FunctionNode,
+    function: Function,
+    given: list[Given],
+    defaults: Mapping[str, Value],
+) -> None:
+    """Bind the parameters of a function inside to the arguments of one call."""
+    values: dict[str, list[Value]] = {}
+    for argument, parameter in matched(function.parameters or (), given):
+        if parameter is not None:
+            values.setdefault(parameter.name, []).append(argument.value)
+    places = {a.arg: a for a in arguments_of(node)}
+    for parameter in function.parameters or ():
+        found = values.get(parameter.name)
+        place = places[parameter.name]
+        if parameter.passing in (Passing.STAR, Passing.DOUBLE_STAR):
+            positional = parameter.passing is Passing.STAR
+            value = holding(found or (), walk.fresh(place), positional)
+        elif found is not None:
+            value = _typed(found[0], parameter.type)
+        else:
+            value = defaults.get(parameter.name, NOTHING)
+        _bind_parameter(walk, place, value)
+
+
+def _typed(value: Value, declared: Type) -> Value:
+    """Return an argument with the type that its parameter is declared with, if it had none."""
+    return replace(value, type=declared) if value.type.kind is en.Kind.UNKNOWN else value
+
+
+def result_of(walk: Walk, node: FunctionNode, call: ast.AST) -> Value:
+    """Return what a walk over a function has found it to give."""
+    if is_generator(node):
+        return holding([walk.yielded], walk.fresh(call))
+    return walk.returned or NOTHING

@@ -1,0 +1,203 @@
+"""What a call gives back by the callee's own text: fresh things, and the arguments or parts of them.
+
+A function is walked once, with its parameters as unknowns; at each call the arguments are put in
+for them.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from dslmut.checking import entities as en
+from dslmut.checking.arguments import Given, matched
+from dslmut.checking.entities import Class, Function, Kind, Parameter, Passing, Text, Type
+from dslmut.checking.origins import (
+    ANYWHERE,
+    NOTHING,
+    Origin,
+    Root,
+    Value,
+    join,
+    join_all,
+    part,
+    with_contents,
+)
+from dslmut.checking.resolve import read_parameters
+from dslmut.checking.running import result_of, walk_function
+from dslmut.checking.walk import Walk
+
+DEPTH = 5
+"""So many functions that call each other are read."""
+
+VARIANTS = 4
+"""A function without annotations is read anew for arguments of other types, so many times."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """What a function does with its parameters.
+
+    Args:
+        parameters: Their names.
+        gives: Its result, in terms of them.
+        changes: What it changes of them.
+    """
+
+    parameters: frozenset[str]
+    gives: Value
+    changes: frozenset[Origin]
+
+
+def given_back(
+    walk: Walk, call: ast.AST, function: Function, given: list[Given], receiver: Value | None
+) -> Value | None:
+    """Return what a call gives by the text of the callee; None where that cannot be read."""
+    if function.result_known and function.result.kind is Kind.PLAIN:
+        return None
+    arguments = bound(function, given, receiver)
+    if arguments is None or not any(map(_matters, arguments.values())):
+        return None
+    found = summary_of(walk, function, arguments)
+    if found is None:
+        return None
+    value = _put_in(walk, call, found.gives, arguments)
+    return _as_declared(value, function)
+
+
+def bound(
+    function: Function, given: list[Given], receiver: Value | None = None
+) -> dict[str, Value] | None:
+    """Return the arguments of a call by the names of the parameters; None behind a star."""
+    if any(g.star for g in given):
+        return None
+    parameters = list(function.parameters or ())
+    arguments: dict[str, Value] = {}
+    if receiver is not None and function.method and parameters:
+        arguments[parameters.pop(0).name] = receiver
+    for argument, parameter in matched(parameters, given):
+        if parameter is not None:
+            known = arguments.get(parameter.name, NOTHING)
+            value = argument.value
+            if parameter.passing in (Passing.STAR, Passing.DOUBLE_STAR):
+                value = with_contents(known or Value(en.container()), value)
+            arguments[parameter.name] = value
+    return arguments
+
+
+def _matters(value: Value) -> bool:
+    """Say whether it makes a difference that a result may be an argument, or a part of it."""
+    return any(o.kind in en.MARKABLE or o.root is not Root.FRESH for o in value.reachable)
+
+
+def summary_of(walk: Walk, function: Function, arguments: Mapping[str, Value]) -> Summary | None:
+    """Return what a function does; None where its text cannot be read, or is being read."""
+    text = function.text() if function.text is not None else None
+    if text is None:
+        return None
+    memory = walk.memory
+    types = {n: v.type for n, v in arguments.items() if v.type.kind in _TELLING}
+    key = (text.source.path, text.node.lineno, text.node.col_offset)
+    variants = memory.known.setdefault(key, {})
+    parameters = _parameters(text, function, types)
+    variant = tuple(p.type for p in parameters)
+    if variant not in variants:
+        if memory.depth == DEPTH or len(variants) == VARIANTS:
+            return None
+        variants[variant] = None  # while it is read: it may call itself
+        memory.depth += 1
+        variants[variant] = _read(walk, text, parameters)
+        memory.depth -= 1
+    found = variants[variant]
+    assert found is None or isinstance(found, Summary)
+    return found
+
+
+_TELLING = frozenset({*en.MARKABLE, Kind.TENSOR, Kind.FIELD, Kind.PART})
+
+
+def _parameters(text: Text, function: Function, types: Mapping[str, Type]) -> tuple[Parameter, ...]:
+    """Return the parameters; one without annotation has the type of its argument."""
+    declared = {p.name: p for p in function.parameters or ()}
+    found = (declared.get(p.name, p) for p in read_parameters(text.node, text.resolver))
+    return tuple(
+        p
+        if p.type.kind is not Kind.UNKNOWN or p.name not in types
+        else replace(p, annotation=replace(p.annotation, type=types[p.name]))
+        for p in found
+    )
+
+
+def _read(walk: Walk, text: Text, parameters: tuple[Parameter, ...]) -> Summary:
+    inner = walk_function(
+        text.source, text.node, text.resolver, walk.handlers, walk.memory, parameters=parameters
+    )
+    return Summary(
+        frozenset(p.name for p in parameters),
+        result_of(inner, text.node, text.node),
+        frozenset(o for o in inner.facts.changed if o.root in (Root.PARAM, Root.MUT)),
+    )
+
+
+# -- putting the arguments in --------------------------------------------------------------------
+
+
+def _put_in(walk: Walk, call: ast.AST, value: Value, arguments: Mapping[str, Value]) -> Value:
+    """Return a result of a function with the arguments in place of its parameters."""
+    contents = tuple(_put_in(walk, call, v, arguments) for v in value.contents)
+    fresh = walk.fresh(call, value.type.kind)
+    reached = [_reached(walk, o, arguments) for o in value.origins]
+    entity = value.entity if isinstance(value.entity, Class) else None
+    made = any(o.root not in (Root.PARAM, Root.MUT) for o in value.origins) or not reached
+    own = Value(
+        value.type,
+        frozenset({fresh}) if made and value.type.kind is not Kind.PLAIN else frozenset(),
+        contents,
+        value.positional,
+        entity=entity,
+        view=value.view,
+    )
+    given = [v for v in reached if v is not None]
+    if not given:
+        return own
+    joined = join_all(given)
+    if made or contents:
+        return join(own, joined)
+    known = value.type.kind not in (Kind.UNKNOWN, Kind.PART)
+    return replace(
+        joined, type=value.type if known else joined.type, view=joined.view or value.view
+    )
+
+
+def _reached(walk: Walk, origin: Origin, arguments: Mapping[str, Value]) -> Value | None:
+    """Return what a parameter, or a part of it, is for these arguments; None for other things."""
+    if origin.root not in (Root.PARAM, Root.MUT):
+        return None
+    value = replace(arguments.get(origin.name, NOTHING), reads=frozenset(), entity=None)
+    for step in origin.path:
+        if step in ("[]", ANYWHERE):
+            value = part(value, step)
+        else:
+            value = walk.attribute(value, step)
+    return value
+
+
+def _as_declared(value: Value, function: Function) -> Value:
+    """Return a result with the type that its function declares, which may say more."""
+    declared = function.result
+    if not function.result_known or declared.kind is Kind.UNKNOWN:
+        return value
+    if declared.kind is Kind.TENSOR:
+        return replace(value, type=en.FIELD if value.inside_model else en.TENSOR)
+    return replace(value, type=declared)
+
+
+def effects(found: Summary, arguments: Mapping[str, Value]) -> Iterator[tuple[Origin, Origin]]:
+    """Yield what a call changes: each thing by its argument, and by the parameter it came through."""
+    for change in found.changes:
+        for origin in arguments.get(change.name, NOTHING).origins:
+            reached = origin
+            for step in change.path:
+                reached = reached.deeper(step)
+            yield reached, change
