@@ -13,7 +13,7 @@ from dslmut.checking.facts import Misplaced, Place, Verb
 from dslmut.checking.methods import call_method
 from dslmut.checking.origins import NOTHING, Bound, Value, fresh_tensor, join_all
 from dslmut.checking.results import construct, result, unknown_result
-from dslmut.checking.running import follow
+from dslmut.checking.running import age_what_may_change, follow
 from dslmut.checking.values import is_tensor
 from dslmut.checking.walk import Walk
 
@@ -26,10 +26,13 @@ def call(walk: Walk, node: ast.Call) -> Value:
     func = node.func
     if not isinstance(func, ast.Attribute):
         callee = walk.peek(func)
-        return apply(walk, node, callee, arguments(walk, node))
+        given = arguments(walk, node)
+        _called_back(walk, node, given)
+        return apply(walk, node, callee, given)
     marked, subject = unmarked(walk, func.value)
     walk.wait(func, _receiver(walk, subject, func.attr, marked))
     given = arguments(walk, node)
+    _called_back(walk, node, given)
     receiver = walk.used(walk.done(func))
     if func.attr in ("__setattr__", "__delattr__"):
         own = (
@@ -61,11 +64,12 @@ def apply(walk: Walk, node: ast.Call, callee: Value, given: list[Given]) -> Valu
     """Return what calling *callee* gives."""
     entity = callee.entity
     if isinstance(entity, Bound):
-        receiver = Given(node.func, node.func, entity.receiver)
+        kept = _kept_receiver(walk, callee.contents[0], entity.name)
+        receiver = Given(node.func, node.func, kept)
         return call_method(walk, node, entity.name, receiver, given)
     if isinstance(entity, Function):
         return call_function(walk, node, callee, entity, given)
-    _age_what_may_change(walk, callee)
+    age_what_may_change(walk, callee)
     if isinstance(entity, en.Class):
         return construct(walk, node, entity, given)
     mark_all(walk, given, "this call")
@@ -74,12 +78,19 @@ def apply(walk: Walk, node: ast.Call, callee: Value, given: list[Given]) -> Valu
     return unknown_result(walk, node, [g.value for g in given])
 
 
-def _age_what_may_change(walk: Walk, callee: Value) -> None:
-    """A function that is defined here may be called: it may change what this one may change."""
-    if not any(o.kind is Kind.CALLABLE for o in callee.origins):
-        return
-    seen = {o for b in walk.env.values() for o in b.value.reachable}
-    walk.env.stale(frozenset(o for o in seen if o.kind is Kind.MODEL and o.changeable))
+def _kept_receiver(walk: Walk, receiver: Value, method: str) -> Value:
+    """Return the receiver of a method that was kept: what was read then is used now."""
+    if kn.in_place(method) or method in kn.OBJECT_METHODS:
+        return walk.needed(receiver)
+    return walk.used(receiver)
+
+
+def _called_back(walk: Walk, node: ast.Call, given: list[Given]) -> None:
+    """The functions that a call gets may be called by it, and generators asked for items."""
+    for argument in given:
+        entity = argument.value.entity
+        if not isinstance(entity, Function) or follow(walk, entity, None, node) is None:
+            age_what_may_change(walk, argument.value)
 
 
 def is_callable_model(callee: Value) -> bool:
@@ -99,7 +110,7 @@ def call_function(
     followed = follow(walk, function, given, node)
     if followed is not None:
         return followed
-    _age_what_may_change(walk, callee)
+    age_what_may_change(walk, callee)
     return result(walk, node, function, given)
 
 

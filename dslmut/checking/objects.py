@@ -143,9 +143,7 @@ def function_from_object(found: types.FunctionType, method: bool = False) -> Fun
         if position < code.co_posonlyargcount:
             passing = Passing.POSITIONAL
         annotation = found.__annotations__.get(name, _MISSING)
-        return Parameter(
-            name, passing, _annotation(annotation, found), annotation is not _MISSING
-        )
+        return Parameter(name, passing, _annotation(annotation, found), annotation is not _MISSING)
 
     result = found.__annotations__.get("return", _MISSING)
     return Function(

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from dslmut.checking.environments import Environment, meet
 from dslmut.checking.origins import NOTHING, Value, join, part
+from dslmut.checking.running import age_what_may_change
 from dslmut.checking.targets import store
 from dslmut.checking.walk import Loop, Walk
 
@@ -27,7 +28,12 @@ def for_(walk: Walk, node: ast.For | ast.AsyncFor) -> None:
     """``for target in iterable``."""
     iterable = walk.evaluate(node.iter)
     item = part(iterable, "[]")
-    _loop(walk, lambda: store(walk, node.target, item, None, "for"), node.body, node.orelse)
+
+    def head() -> None:
+        age_what_may_change(walk, iterable)  # a generator runs on
+        store(walk, node.target, item, None, "for")
+
+    _loop(walk, head, node.body, node.orelse)
 
 
 def while_(walk: Walk, node: ast.While) -> None:

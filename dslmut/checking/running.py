@@ -138,13 +138,15 @@ def _argument_type(parameter: Parameter) -> Type:
 # -- calls of functions inside -------------------------------------------------------------------
 
 
-def follow(walk: Walk, function: Function, given: list[Given], call: ast.Call) -> Value | None:
+def follow(
+    walk: Walk, function: Function, given: list[Given] | None, call: ast.Call
+) -> Value | None:
     """Run a function that is defined inside of this one where it is called, with its arguments.
 
     Args:
         walk: Of the caller.
         function: What is called.
-        given: The arguments.
+        given: The arguments; None where somebody else calls it, with others.
         call: The call.
 
     Returns:
@@ -152,12 +154,9 @@ def follow(walk: Walk, function: Function, given: list[Given], call: ast.Call) -
     """
     text = function.text() if function.text is not None else None
     home = walk.home_of(text.node) if text is not None else None
-    if (
-        text is None
-        or home is None
-        or isinstance(home.scope, ast.Module)
-        or any(g.star for g in given)
-    ):
+    if text is None or home is None or isinstance(home.scope, ast.Module):
+        return None
+    if any(g.star for g in given or ()):
         return None
     callers = list(walk.callers())
     if len(callers) > DEPTH or any(w.scope is text.node for w in callers):
@@ -168,7 +167,11 @@ def follow(walk: Walk, function: Function, given: list[Given], call: ast.Call) -
     child = Walk(
         walk.source, walk.resolver, walk.facts, walk.handlers, text.node, parent=home, caller=walk
     )
-    _seed_given(child, text.node, function, given, home.defaults[id(text.node)])
+    defaults = home.defaults[id(text.node)]
+    if given is None:
+        _seed_inner(child, text.node, defaults)
+    else:
+        _seed_given(child, text.node, function, given, defaults)
     run(child, text.node)
     return result_of(child, text.node, call)
 
@@ -204,8 +207,17 @@ def _typed(value: Value, declared: Type) -> Value:
     return replace(value, type=declared) if value.type.kind is en.Kind.UNKNOWN else value
 
 
+def age_what_may_change(walk: Walk, function: Value) -> None:
+    """A function that is defined here may be called: it may change what this one may change."""
+    if not any(o.kind is en.Kind.CALLABLE for o in function.origins):
+        return
+    seen = {o for b in walk.env.values() for o in b.value.reachable}
+    walk.env.stale(frozenset(o for o in seen if o.kind is en.Kind.MODEL and o.changeable))
+
+
 def result_of(walk: Walk, node: FunctionNode, call: ast.AST) -> Value:
     """Return what a walk over a function has found it to give."""
     if is_generator(node):
-        return holding([walk.yielded], walk.fresh(call))
+        # Its body runs when it is asked for items, as a function's does when it is called.
+        return holding([walk.yielded], walk.fresh(call, en.Kind.CALLABLE))
     return walk.returned or NOTHING

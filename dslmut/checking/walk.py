@@ -89,7 +89,6 @@ class Walk(Names):
         self.memory = memory or (parent.memory if parent is not None else Memory())
         self.followed = 0
         self.returned: Value | None = None
-        self.yielded = NOTHING
         self.alive = True
         self.loops: list[Loop] = []
         self.catchers: list[list[Environment]] = []
@@ -151,7 +150,15 @@ class Walk(Names):
 
     def yields(self, value: Value) -> None:
         """Note that the function may yield a value."""
-        self.yielded = join(self.yielded, value) if self.yielded.reachable else value
+        # In the environment, where changes between one item and the next age it.
+        before = self.env.get(_YIELDED)
+        self.env[_YIELDED] = Binding(join(before.value, value) if before else value)
+
+    @property
+    def yielded(self) -> Value:
+        """Return all that the function may have yielded."""
+        binding = self.env.get(_YIELDED)
+        return binding.value if binding is not None else NOTHING
 
     def callers(self) -> Iterator[Walk]:
         """Yield this walk and those over its callers: everything that runs now."""
@@ -354,6 +361,9 @@ def default_values(walk: Walk, node: FunctionNode) -> dict[str, Value]:
     pairs = [*zip(positional[len(positional) - len(a.defaults) :], a.defaults)]
     pairs += [(k, d) for k, d in zip(a.kwonlyargs, a.kw_defaults) if d is not None]
     return {argument.arg: walk.evaluate(default) for argument, default in pairs}
+
+
+_YIELDED = "<yielded>"
 
 
 def _waiting(node: ast.AST) -> str:
