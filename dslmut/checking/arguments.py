@@ -4,36 +4,13 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from dslmut.checking import entities as en
 from dslmut.checking.entities import Function, Parameter, Passing
 from dslmut.checking.facts import Call, Misplaced, Note, Opaque, Passed, Place, Verb
-from dslmut.checking.origins import (
-    Value,
-)
+from dslmut.checking.origins import Given
 from dslmut.checking.walk import Walk
-
-
-@dataclass(frozen=True)
-class Given:
-    """One argument of a call.
-
-    Args:
-        node: Its expression, the marker included.
-        subject: The expression without the marker.
-        value: What it may be.
-        marked: Whether it is ``mut(...)``.
-        keyword: Its name, for a keyword argument.
-        star: Whether it stands for any number of arguments.
-    """
-
-    node: ast.expr
-    subject: ast.expr
-    value: Value
-    marked: bool = False
-    keyword: str | None = None
-    star: bool = False
 
 
 def is_marker(walk: Walk, node: ast.expr) -> bool:

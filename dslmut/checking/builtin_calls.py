@@ -6,10 +6,11 @@ import ast
 from collections.abc import Callable
 
 from dslmut.checking import knowledge as kn
-from dslmut.checking.arguments import Given
+from dslmut.checking.entities import CALLABLE, Class, Kind
 from dslmut.checking.facts import Opaque, Verb
 from dslmut.checking.origins import (
     PLAIN_VALUE,
+    Given,
     Origin,
     Value,
     fresh_tensor,
@@ -36,6 +37,8 @@ def call_builtin(walk: Walk, node: ast.Call, name: str, given: list[Given]) -> V
     """Return what a function of Python gives, or None where nothing is known of it."""
     if name == "super":
         return walk.super_()
+    if name == "type" and len(given) == 1:
+        return _class_of(given[0].value)
     if name in kn.NUMBERS:
         return PLAIN_VALUE
     if name in _ON_ATTRIBUTES:
@@ -46,6 +49,14 @@ def call_builtin(walk: Walk, node: ast.Call, name: str, given: list[Given]) -> V
         items += [g.value for g in given if g.keyword is not None]
     handler = _ON_ITEMS.get(name)
     return handler(values, items, walk.fresh(node)) if handler is not None else None
+
+
+def _class_of(value: Value) -> Value:
+    """``type(a)``."""
+    kind = value.type.kind
+    if value.type.cls is None and kind is not Kind.MODEL:
+        return PLAIN_VALUE
+    return Value(CALLABLE, entity=value.type.cls or Class("Module", kind))
 
 
 # -- containers and iterators --------------------------------------------------------------------

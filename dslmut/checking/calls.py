@@ -3,15 +3,27 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
+from dataclasses import replace
 
 from dslmut.checking import entities as en
 from dslmut.checking import knowledge as kn
-from dslmut.checking.arguments import Given, arguments, is_marker, mark_all, meet, unmarked
+from dslmut.checking.arguments import arguments, is_marker, mark_all, matched, meet, unmarked
 from dslmut.checking.builtin_calls import call_builtin
 from dslmut.checking.entities import Function, Kind
 from dslmut.checking.facts import Misplaced, Place, Verb
 from dslmut.checking.methods import call_method
-from dslmut.checking.origins import NOTHING, Bound, Value, fresh_tensor, join_all
+from dslmut.checking.origins import (
+    NOTHING,
+    Bound,
+    Given,
+    Partial,
+    Value,
+    fresh_tensor,
+    holding,
+    join_all,
+    part,
+)
 from dslmut.checking.results import construct, result, unknown_result
 from dslmut.checking.running import age_what_may_change, follow
 from dslmut.checking.values import is_tensor
@@ -67,10 +79,14 @@ def apply(walk: Walk, node: ast.Call, callee: Value, given: list[Given]) -> Valu
         kept = _kept_receiver(walk, callee.contents[0], entity.name)
         receiver = Given(node.func, node.func, kept)
         return call_method(walk, node, entity.name, receiver, given)
+    if isinstance(entity, Partial):
+        return _call_partial(walk, node, callee, entity, given)
     if isinstance(entity, Function):
         return call_function(walk, node, callee, entity, given)
     age_what_may_change(walk, callee)
     if isinstance(entity, en.Class):
+        if entity.name in ("map", "filter") and entity.kind is Kind.OBJECT and given:
+            return _mapped(walk, node, entity.name, given)
         return construct(walk, node, entity, given)
     mark_all(walk, given, "this call")
     if is_callable_model(callee):
@@ -93,20 +109,59 @@ def _called_back(walk: Walk, node: ast.Call, given: list[Given]) -> None:
             age_what_may_change(walk, argument.value)
 
 
+def _call_partial(
+    walk: Walk, node: ast.Call, callee: Value, entity: Partial, given: list[Given]
+) -> Value:
+    """Call a function that has got some of its arguments before."""
+    function, *values = callee.contents  # not those of the entity: changes since have aged these
+    kept = [replace(g, value=walk.used(v)) for g, v in zip(entity.given, values)]
+    if not isinstance(function.entity, Function):
+        return apply(walk, node, function, [*kept, *given])
+    met = [p.name for _, p in matched(function.entity.parameters or (), kept) if p is not None]
+    rest = [p for p in function.entity.parameters or () if p.name not in met]
+    mark_all(walk, kept, function.entity.name)
+    open_ = replace(function.entity, parameters=tuple(rest))
+    return call_function(walk, node, function, open_, given, kept)
+
+
+def _mapped(walk: Walk, node: ast.Call, name: str, given: list[Given]) -> Value:
+    """``map`` and ``filter`` call a function with the items of what they are given."""
+    items = [replace(g, value=part(g.value, "[]")) for g in given[1:]]
+    gives = apply(walk, node, given[0].value, items)
+    return holding([gives] if name == "map" else [i.value for i in items], walk.fresh(node))
+
+
 def is_callable_model(callee: Value) -> bool:
     """Say whether calling a value runs a module's ``forward``."""
     return callee.type.kind is Kind.MODEL or (callee.type.kind is Kind.PART and callee.inside_model)
 
 
 def call_function(
-    walk: Walk, node: ast.Call, callee: Value, function: Function, given: list[Given]
+    walk: Walk,
+    node: ast.Call,
+    callee: Value,
+    function: Function,
+    given: list[Given],
+    kept: Iterable[Given] = (),
 ) -> Value:
-    """Return what a known function gives, having recorded its markers and what it writes."""
+    """Return what a known function gives, having recorded its markers and what it writes.
+
+    Args:
+        walk: The walk.
+        node: The call.
+        callee: What is called.
+        function: The same, with the parameters that are open.
+        given: The arguments of this call.
+        kept: Those that a ``partial`` has had before.
+    """
     if function.passes:
         _pass_on(walk, node, given)
     else:
         meet(walk, node, function, given)
+    given = [*kept, *given]
     _known_writer(walk, node, function, given)
+    if isinstance(callee.entity, Function):
+        function = callee.entity
     followed = follow(walk, function, given, node)
     if followed is not None:
         return followed

@@ -127,7 +127,7 @@ SHALLOW = frozenset({"copy.copy", "torch.compile", "torch.jit.script", "torch.ji
 
 NUMBERS = frozenset(
     "len isinstance issubclass id hash callable bool int float complex str repr format ord chr "
-    "bytes range print all any hasattr type divmod round abs input open".split()
+    "bytes range print all any hasattr divmod round abs input open".split()
 )
 """Functions of Python whose result is no alias of an argument."""
 

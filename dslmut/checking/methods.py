@@ -8,10 +8,19 @@ from dataclasses import replace
 
 from dslmut.checking import entities as en
 from dslmut.checking import knowledge as kn
-from dslmut.checking.arguments import Given, mark, mark_all, meet
+from dslmut.checking.arguments import mark, mark_all, meet
 from dslmut.checking.entities import Function, Kind, Role
 from dslmut.checking.facts import Call, Passed, Verb
-from dslmut.checking.origins import PLAIN_VALUE, Origin, Value, fresh_tensor, holding, join, part
+from dslmut.checking.origins import (
+    PLAIN_VALUE,
+    Given,
+    Origin,
+    Value,
+    fresh_tensor,
+    holding,
+    join,
+    part,
+)
 from dslmut.checking.results import construct, result, unknown_result
 from dslmut.checking.trees import is_super
 from dslmut.checking.walk import Walk

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import enum
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -128,6 +129,38 @@ class Bound:
 
 
 @dataclass(frozen=True, slots=True)
+class Given:
+    """One argument of a call.
+
+    Args:
+        node: Its expression, the marker included.
+        subject: The expression without the marker.
+        value: What it may be.
+        marked: Whether it is ``mut(...)``.
+        keyword: Its name, for a keyword argument.
+        star: Whether it stands for any number of arguments.
+    """
+
+    node: ast.expr
+    subject: ast.expr
+    value: Value
+    marked: bool = False
+    keyword: str | None = None
+    star: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """What a name stands for after ``functools.partial(f, a)``.
+
+    Args:
+        given: The arguments that it keeps; their values are the contents of the value.
+    """
+
+    given: tuple[Given, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Value:
     """All that the analysis knows of one value.
 
@@ -147,7 +180,7 @@ class Value:
     contents: tuple[Value, ...] = ()
     positional: bool = False
     reads: frozenset[Read] = frozenset()
-    entity: Entity | Bound | None = None
+    entity: Entity | Bound | Partial | None = None
     view: bool = False
 
     @property
@@ -306,6 +339,13 @@ def bound_method(receiver: Value, name: str) -> Value:
     """Return a method with its receiver, as in ``f = m.train``."""
     receiver = _shallow(receiver)
     return Value(CALLABLE, contents=(receiver,), entity=Bound(receiver, name))
+
+
+def partial(function: Value, given: Iterable[Given], origin: Origin) -> Value:
+    """Return a function that has some of its arguments already."""
+    kept = tuple(given)
+    contents = tuple(map(_shallow, (function, *(g.value for g in kept))))
+    return Value(CALLABLE, frozenset({origin}), contents, True, entity=Partial(kept))
 
 
 def fresh_tensor(origin: Origin) -> Value:

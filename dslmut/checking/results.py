@@ -7,17 +7,19 @@ from collections.abc import Iterable
 
 from dslmut.checking import entities as en
 from dslmut.checking import knowledge as kn
-from dslmut.checking.arguments import Given, meet
+from dslmut.checking.arguments import meet
 from dslmut.checking.builtin_calls import BUILTIN_CLASSES, call_builtin
 from dslmut.checking.entities import Function, Kind, Role, Type
 from dslmut.checking.origins import (
     NOTHING,
     PLAIN_VALUE,
+    Given,
     Origin,
     Value,
     fresh_tensor,
     holding,
     join_all,
+    partial,
     with_contents,
 )
 from dslmut.checking.summaries import given_back
@@ -45,6 +47,8 @@ def result(
         return given[0].value
     if kn.of_torch(name):
         return _torch(walk, node, name, given)
+    if name == "functools.partial" and given:
+        return partial(given[0].value, given[1:], walk.fresh(node, Kind.CALLABLE))
     if function.passes and not function.result_known:  # value_and_grad: the loss and a record
         loss = fresh_tensor(walk.fresh(node, Kind.TENSOR))
         return Value(en.container(), contents=(loss, Value(en.OBJECT)), positional=True)

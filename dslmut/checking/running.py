@@ -7,13 +7,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from dslmut.checking import entities as en
-from dslmut.checking.arguments import Given, matched
+from dslmut.checking.arguments import matched
 from dslmut.checking.definitions import decorator_word
 from dslmut.checking.entities import Function, Parameter, Passing, Type, Word
 from dslmut.checking.environments import Binding
 from dslmut.checking.facts import Facts, Signature
 from dslmut.checking.memory import Memory
-from dslmut.checking.origins import NOTHING, Origin, Root, Value, holding, join
+from dslmut.checking.origins import NOTHING, Given, Origin, Root, Value, holding, join
 from dslmut.checking.resolve import Resolver, read_parameters
 from dslmut.checking.scopes import arguments_of, is_generator
 from dslmut.checking.source import FunctionNode, Source

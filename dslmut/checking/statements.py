@@ -80,6 +80,9 @@ def _augment_name(walk: Walk, node: ast.AugAssign, target: ast.Name) -> None:
     value = walk.evaluate(node.value)
     _augment_tensor(walk, node, old)
     if not is_tensor(old):
+        if old.type.kind in en.MARKABLE:  # which may work in place
+            own = [o for o in old.origins if not o.changeable]
+            walk.change(node, target, own, Verb.AUGMENT, SIGNS[type(node.op)])
         # A number, or an object that may return itself; a list comes to hold further items.
         added = with_contents(old, part(value, "[]")) if value.reachable else old
         walk.bind(target.id, added, node, f"{SIGNS[type(node.op)]}=")

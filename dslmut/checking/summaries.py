@@ -11,11 +11,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from dslmut.checking import entities as en
-from dslmut.checking.arguments import Given, matched
+from dslmut.checking.arguments import matched
 from dslmut.checking.entities import Class, Function, Kind, Parameter, Passing, Text, Type
 from dslmut.checking.origins import (
     ANYWHERE,
     NOTHING,
+    Given,
     Origin,
     Root,
     Value,

@@ -89,6 +89,8 @@ def well_known(dotted: str) -> Entity | None:
         return Class(bare, Kind.OBJECT, key=dotted)
     if package == "itertools" and rest in kn.ITERATORS:
         return Function(bare, Role.BUILTIN, qualified=dotted)
+    if dotted == "functools.partial":
+        return Function("partial", Role.PLAIN, qualified=dotted, passes=True)
     if dotted in ("copy.copy", "copy.deepcopy"):
         return Function(dotted, Role.PLAIN, qualified=dotted)
     return None

@@ -109,7 +109,14 @@ def callee(function: Any) -> Any:
     """Return a function that may be called with tokens: a plain one gets the objects."""
     if spec_of(function) is not None or _forward_takes_tokens(function):
         return function
+    if function is functools.partial:
+        return _partial
     return functools.partial(_without_tokens, function)
+
+
+def _partial(function: Any, /, *args: Any, **kwargs: Any) -> Any:
+    """``functools.partial``: it keeps the tokens for a function that takes them."""
+    return functools.partial(callee(function), *args, **kwargs)
 
 
 def _forward_takes_tokens(function: object) -> bool:
