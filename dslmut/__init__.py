@@ -38,13 +38,15 @@ if TYPE_CHECKING:
     from dslmut.optim.states import Update as Update
     from dslmut.optim.states import defstate as defstate
     from dslmut.optim.states import optimizer_update as optimizer_update
+    from dslmut.vocabulary import FRESH as FRESH
     from dslmut.vocabulary import MUT as MUT
+    from dslmut.vocabulary import Fresh as Fresh
     from dslmut.vocabulary import Index as Index
     from dslmut.vocabulary import Mut as Mut
     from dslmut.vocabulary import mut as mut
 
 _HOMES = {
-    "dslmut.vocabulary": "MUT Index Mut mut",
+    "dslmut.vocabulary": "FRESH Fresh MUT Index Mut mut",
     "dslmut.diagnostics.exceptions": "CheckError DslmutError FieldError MutationError OptimizerError",
     "dslmut.functions.decorate": "extern fn",
     "dslmut.functions.fields": "set_field",
@@ -62,6 +64,7 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
+    "FRESH",
     "MUT",
     "CheckError",
     "Configured",
@@ -69,6 +72,7 @@ __all__ = [
     "Curriculum",
     "DslmutError",
     "FieldError",
+    "Fresh",
     "Gradient",
     "Hyper",
     "Index",

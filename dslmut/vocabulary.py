@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, final
 
 from dslmut.tokens import Token
 
-__all__ = ["MUT", "Domain", "Index", "Mut", "MutMarker", "mut"]
+__all__ = ["FRESH", "MUT", "Domain", "Fresh", "FreshMarker", "Index", "Mut", "MutMarker", "mut"]
 
 T = TypeVar("T")
 
@@ -33,6 +33,27 @@ MUT = MutMarker()
 # An alias and not a `type` statement: that one would lose the metadata.
 Mut: TypeAlias = Annotated[T, MUT]
 """Annotate a parameter that the function may change: ``m: Mut[Mlp]``."""
+
+
+@final
+class FreshMarker:
+    """The metadata in ``Fresh[M]``, which is ``Annotated[M, FRESH]``."""
+
+    def __repr__(self) -> str:
+        return "FRESH"
+
+    def __reduce__(self) -> str:
+        return "FRESH"
+
+
+FRESH = FreshMarker()
+
+Fresh: TypeAlias = Annotated[T, FRESH]
+"""Annotate a result that shares nothing with the arguments: ``-> Fresh[Mlp]``.
+
+A caller may change what it gets so. The checker holds an ``@fn`` to its word (E1110); a plain
+function is believed.
+"""
 
 
 def mut(x: T, /) -> T:

@@ -13,7 +13,7 @@ from dslmut.checking.entities import Parameter, Word
 from dslmut.checking.expressions import EXPRESSIONS
 from dslmut.checking.facts import Facts, Signature
 from dslmut.checking.resolve import Resolver, read_annotation, read_parameters
-from dslmut.checking.rules import aliasing, escape, fields, mutation, opaque, optimizers
+from dslmut.checking.rules import aliasing, escape, fields, fresh, mutation, opaque, optimizers
 from dslmut.checking.running import run, walk_function
 from dslmut.checking.source import Definition, FunctionNode, Source, parse, read
 from dslmut.checking.statements import STATEMENTS
@@ -60,6 +60,7 @@ def analyse(
         found += aliasing.check_aliasing(facts, source)
         found += opaque.check_opaque(facts, signature, source)
         found += escape.check_escapes(facts, signature, source)
+        found += fresh.check_fresh(facts, signature, source)
     return Analysis(signature, facts, tuple(sorted(suppressed(found, source), key=_order)))
 
 
@@ -75,7 +76,7 @@ def signature_of(definition: Definition, resolver: Resolver) -> Signature:
             parameters = (me, *parameters[1:])
     returns = None if isinstance(node, ast.Lambda) else node.returns
     result = read_annotation(returns, resolver)
-    return Signature(definition, parameters, result.mut or result.misplaced)
+    return Signature(definition, parameters, result.mut or result.misplaced, result.fresh)
 
 
 # -- files ---------------------------------------------------------------------------------------

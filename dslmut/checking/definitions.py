@@ -67,6 +67,7 @@ def function_from(
         parameters=parameters,
         result=result.type,
         result_known=node.returns is not None,
+        fresh=result.fresh,
         definition=source.span(node),
         method=bool(owner) and not names & {"staticmethod", "classmethod"},
         getter=bool(names & {"property", "cached_property"}),

@@ -90,12 +90,14 @@ class Annotation:
         mut: Whether it is ``Mut[...]``, perhaps joined with None.
         misplaced: Whether a ``Mut`` stands where it means nothing: ``list[Mut[M]]``.
         optional: Whether None is allowed.
+        fresh: Whether it is ``Fresh[...]``.
     """
 
     type: Type = UNKNOWN
     mut: bool = False
     misplaced: bool = False
     optional: bool = False
+    fresh: bool = False
 
 
 class Passing(enum.Enum):

@@ -161,6 +161,14 @@ class Opaque:
 
 
 @dataclass(frozen=True, slots=True)
+class Returned:
+    """A value that the function gives back."""
+
+    node: ast.AST
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
 class Kept:
     """Something that outlives the call.
 
@@ -175,7 +183,7 @@ class Kept:
     returned: bool = False
 
 
-Event = Change | FieldSet | Call | Misplaced | Rebinding | Opaque | Kept
+Event = Change | FieldSet | Call | Misplaced | Rebinding | Opaque | Kept | Returned
 E = TypeVar("E", bound=Event)
 
 
@@ -251,6 +259,8 @@ def _merge(a: Event, b: Event) -> Event:
             )
         case FieldSet(), FieldSet():
             return replace(b, owner=join(a.owner, b.owner), value=join(a.value, b.value))
+        case Returned(), Returned():
+            return replace(b, value=join(a.value, b.value))
         case Kept(), Kept():
             return replace(b, things=a.things | b.things)
         case Call(), Call() if len(a.passed) == len(b.passed):
@@ -268,11 +278,13 @@ class Signature:
         definition: Where it stands.
         parameters: In order.
         returns_mut: Whether its result is annotated ``Mut[...]``.
+        returns_fresh: Whether its result is annotated ``Fresh[...]``.
     """
 
     definition: Definition
     parameters: tuple[Parameter, ...]
     returns_mut: bool = False
+    returns_fresh: bool = False
 
     @property
     def name(self) -> str:

@@ -36,7 +36,7 @@ from dslmut.checking.memory import Memory
 from dslmut.checking.resolve import read_annotation
 from dslmut.checking.source import parse
 from dslmut.checking.static import member_of_class
-from dslmut.vocabulary import MUT, Mut
+from dslmut.vocabulary import FRESH, MUT, Fresh, Mut
 
 _MISSING = object()
 
@@ -82,6 +82,8 @@ def _from_spec(spec: Any, found: object) -> Entity | None:
 def _alias(found: object) -> Entity | None:
     if found == Mut:
         return Word("Mut")
+    if found == Fresh:
+        return Word("Fresh")
     return Alias(annotation_from_object(found))
 
 
@@ -93,14 +95,21 @@ def annotation_from_object(found: object) -> Annotation:
     if origin is typing.Annotated:
         inner = annotation_from_object(arguments[0])
         mut = any(a is MUT for a in found.__metadata__)  # pyright: ignore[reportAttributeAccessIssue]
-        return Annotation(inner.type, mut or inner.mut, inner.misplaced or (mut and inner.mut))
+        return replace(
+            inner,
+            mut=mut or inner.mut,
+            misplaced=inner.misplaced or (mut and inner.mut),
+            fresh=inner.fresh or FRESH in found.__metadata__,  # pyright: ignore[reportAttributeAccessIssue]
+        )
     if origin in (typing.Union, types.UnionType):
         parts = [annotation_from_object(a) for a in arguments]
         joined = functools.reduce(en.join_types, (p.type for p in parts))
         rest = [p for p in parts if not p.mut and p.type != en.PLAIN]
         mut = any(p.mut for p in parts)
         misplaced = any(p.misplaced for p in parts) or bool(mut and rest)
-        return Annotation(joined, mut, misplaced, any(p.optional for p in parts))
+        fresh = [p.fresh or p.type == en.PLAIN for p in parts]
+        optional, said = any(p.optional for p in parts), any(p.fresh for p in parts)
+        return Annotation(joined, mut, misplaced, optional, all(fresh) and said)
     if isinstance(origin, type):
         cls = class_from_object(origin)
         misplaced = any(a.mut or a.misplaced for a in map(annotation_from_object, arguments))
@@ -146,12 +155,14 @@ def function_from_object(found: types.FunctionType, method: bool = False) -> Fun
         return Parameter(name, passing, _annotation(annotation, found), annotation is not _MISSING)
 
     result = found.__annotations__.get("return", _MISSING)
+    gives = _annotation(result, found)
     return Function(
         name=found.__qualname__.replace("<locals>.", ""),
         role=Role.PLAIN,
         parameters=tuple(parameter(i, n) for i, n in enumerate(names)),
-        result=_annotation(result, found).type,
+        result=gives.type,
         result_known=result is not _MISSING,
+        fresh=gives.fresh,
         qualified=f"{found.__module__}.{found.__qualname__}",
         method=method,
         text=functools.partial(_text_of, found),

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable
 
 from dslmut.checking.environments import Environment, meet
+from dslmut.checking.facts import Returned
 from dslmut.checking.origins import NOTHING, Value, join, part
 from dslmut.checking.running import age_what_may_change
 from dslmut.checking.targets import store
@@ -84,6 +85,7 @@ def return_(walk: Walk, node: ast.Return) -> None:
     value = walk.evaluate(node.value)
     if walk.parent is None:  # what a function inside returns stays in here
         walk.keep(node, value, returned=True)
+        walk.facts.record(Returned(node, value))
     walk.returns(value)
     walk.leave()
 

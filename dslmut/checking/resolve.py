@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import Protocol
 
 from dslmut.checking.entities import (
@@ -66,7 +67,7 @@ _CONTAINERS = frozenset(
     "list tuple set frozenset dict List Tuple Set Dict Sequence Iterable Iterator Collection "
     "Mapping Generator Deque deque defaultdict MutableSequence MutableMapping".split()
 )
-_WRAPPERS = frozenset({"Annotated", "Final", "ClassVar", "Required", "Fresh", "Type"})
+_WRAPPERS = frozenset({"Annotated", "Final", "ClassVar", "Required", "Type"})
 _PLAIN = frozenset({"int", "float", "bool", "str", "bytes", "complex", "None", "NoneType", "slice"})
 
 
@@ -138,6 +139,8 @@ def _subscript(base: ast.expr, index: ast.expr, resolver: Resolver) -> Annotatio
         if entity.name == "Mut":
             inner = read_annotation(arguments[0], resolver)
             return Annotation(inner.type, mut=True, misplaced=inner.mut or inner.misplaced)
+        if entity.name == "Fresh":
+            return replace(read_annotation(arguments[0], resolver), fresh=True)
         if entity.name == "Index":
             return Annotation(TENSOR)
     if isinstance(entity, Class) and entity.kind is not Kind.OBJECT:
@@ -172,7 +175,8 @@ def _union(parts: list[ast.expr], resolver: Resolver) -> Annotation:
     # `Mut[M] | None` is a Mut parameter that may be left out; `Mut[M] | M` says two things.
     misplaced = any(a.misplaced for a in inner) or bool(marked and rest)
     optional = any(a.optional for a in inner)
-    return Annotation(_joined(inner), bool(marked), misplaced, optional)
+    fresh = all(a.fresh or a.type == PLAIN for a in inner) and any(a.fresh for a in inner)
+    return Annotation(_joined(inner), bool(marked), misplaced, optional, fresh)
 
 
 def _joined(annotations: list[Annotation]) -> Type:

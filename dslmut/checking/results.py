@@ -41,8 +41,7 @@ def result(
             walk, node, [g.value for g in given]
         )
     if name in kn.COPIES or function.fresh:
-        type_ = given[0].value.type if given and name in kn.COPIES else function.result
-        return Value(type_, frozenset({walk.fresh(node, type_.kind)}))
+        return _fresh(walk, node, function, given)
     if name in kn.SHALLOW and given:
         return given[0].value
     if kn.of_torch(name):
@@ -59,6 +58,17 @@ def result(
     if function.result_known:
         return known_result(walk, node, function.result, values)
     return unknown_result(walk, node, values)
+
+
+def _fresh(walk: Walk, node: ast.AST, function: Function, given: list[Given]) -> Value:
+    """Return what shares nothing with the arguments; but a state holds its model."""
+    copied = function.qualified in kn.COPIES and given
+    type_ = given[0].value.type if copied else function.result
+    made = Value(type_, frozenset({walk.fresh(node, type_.kind)}))
+    if type_.kind is not Kind.STATE or copied:
+        return made
+    models = [g.value for g in given if g.value.type.kind is Kind.MODEL]
+    return with_contents(made, *models) if models else made
 
 
 def computed(walk: Walk, node: ast.Attribute, getter: Function, owner: Value) -> Value:

@@ -28,6 +28,7 @@ CODES: dict[str, type[Code]] = {
         hidden.CannotBeFollowed,
         hidden.OutlivesTheCall,
         mutation.SourceUnavailable,
+        hidden.NotFresh,
         optimizers.NotADefinition,
         optimizers.BadHyperparameter,
         optimizers.BadState,

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from dslmut.functions.spec import Spec
-from dslmut.vocabulary import MUT, Domain
+from dslmut.vocabulary import FRESH, MUT, Domain
 
 
 class Mode(enum.Enum):
@@ -99,7 +99,7 @@ def slot_of(name: str, hint: Any) -> Slot | None:
         metadata = hint.__metadata__
         domain = next((m.size for m in metadata if isinstance(m, Domain)), domain)
         inner = typing.get_args(hint)[0]
-        if not any(m is MUT or isinstance(m, Domain) for m in metadata):
+        if not any(m is MUT or m is FRESH or isinstance(m, Domain) for m in metadata):
             break
         hint = inner
     if hint is Any or hint is object or isinstance(hint, str | typing.TypeVar):

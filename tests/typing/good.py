@@ -9,6 +9,7 @@ from torch import Tensor, nn
 import dslmut as dm
 from dslmut import (
     Ctx,
+    Fresh,
     Gradient,
     Hyper,
     Index,
@@ -52,6 +53,13 @@ class Own(Model):
     def __init__(self, n: int) -> None:
         super().__init__()
         self.w = torch.ones(n)
+
+
+@fn
+def made(seed: int) -> Fresh[Mlp]:
+    m = Mlp.init(seed=seed)
+    m.w1 = 2 * m.w1
+    return m
 
 
 @fn

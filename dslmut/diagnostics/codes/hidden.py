@@ -144,3 +144,50 @@ class OutlivesTheCall(Code):
 
     code = "E1108"
     why = "later changes would be made where no `mut` shows them"
+
+
+class NotFresh(Code):
+    """A result that is said to be fresh may be an argument
+
+    `-> Fresh[M]` tells callers that the result shares nothing with the arguments, so that they may
+    change it. An `@fn` is held to its word: what it returns is made by it, or is a copy. A plain
+    function is believed. On a parameter `Fresh` means nothing.
+
+    ## Example
+
+    ```python
+    from torch import nn
+
+    from dslmut import Fresh, fn
+
+
+    @fn
+    def widest(a: nn.Linear, b: nn.Linear) -> Fresh[nn.Linear]:
+        return a if a.out_features > b.out_features else b  # error: E1110
+    ```
+
+    ## Instead
+
+    ```python
+    import copy
+
+    from torch import nn
+
+    from dslmut import Fresh, fn
+
+
+    @fn
+    def widest(a: nn.Linear, b: nn.Linear) -> Fresh[nn.Linear]:
+        return copy.deepcopy(a if a.out_features > b.out_features else b)
+
+
+    @fn
+    def scaled(a: nn.Linear, b: nn.Linear) -> nn.Linear:
+        m = widest(a, b)
+        m.weight = 2 * m.weight
+        return m
+    ```
+    """
+
+    code = "E1110"
+    why = "a caller would change what it believes to be its own"
