@@ -19,7 +19,7 @@ from dslmut.checking.entities import (
     Type,
     Word,
 )
-from dslmut.checking.resolve import Resolver, entity_of, read_annotation, read_parameters
+from dslmut.checking.resolve import Resolver, entity_of, last_name, read_annotation, read_parameters
 from dslmut.checking.source import Source
 
 _TRANSPARENT = frozenset(
@@ -190,14 +190,26 @@ class SourceMembers(Members):
     @functools.cached_property
     def _own_fields(self) -> dict[str, Type]:
         fields = {
-            n.target.id: self._declared(n.annotation)
+            n.target.id: self._declared_field(n)
             for n in self._node.body
             if isinstance(n, ast.AnnAssign) and isinstance(n.target, ast.Name)
         }
         for method in self._own_methods.values():
             for name, type_ in self._set_by(method):
+                if type_ == en.FIELD and name in fields and fields[name].trained:
+                    fields[name] = en.FIELD  # declared as a tensor, and registered as a buffer
                 fields.setdefault(name, type_)
         return fields
+
+    def _declared_field(self, node: ast.AnnAssign) -> Type:
+        """Say what a class declares: of a `Model`, a tensor of floats is a parameter."""
+        type_ = self._declared(node.annotation)
+        maker = last_name(node.value.func) if isinstance(node.value, ast.Call) else ""
+        text = self._source.segment(node.annotation).lstrip("\"'")
+        floats = text.rpartition("[")[0] and text.startswith(_FLOATS)
+        if type_ == en.FIELD and (maker == "param" or (floats and maker != "buffer")):
+            return en.PARAMETER
+        return type_
 
     def _declared(self, annotation: ast.expr) -> Type:
         type_ = read_annotation(annotation, self._resolver).type
@@ -235,7 +247,7 @@ class SourceMembers(Members):
                     func=ast.Attribute(value=ast.Name(id=owner), attr=maker),
                     args=[ast.Constant(value=str(name)), *_],
                 ) if owner == me and maker in _REGISTERING:
-                    yield name, en.PART if maker == "add_module" else en.FIELD
+                    yield name, _REGISTERED.get(maker, en.PART)
 
     def _type_of(self, value: ast.expr, annotated: dict[str, Type]) -> Type:
         """Say what ``self.x = value`` makes of the field."""
@@ -246,7 +258,7 @@ class SourceMembers(Members):
         if isinstance(value, ast.Call):
             made = entity_of(value.func, self._resolver)
             if isinstance(made, Class) and made.kind is Kind.TENSOR and self._kind is Kind.MODEL:
-                return en.FIELD
+                return en.PARAMETER if made.name == "Parameter" else en.FIELD
             if isinstance(made, Class) and made.kind is not Kind.UNKNOWN:
                 return made.type
         return en.UNKNOWN
@@ -261,6 +273,8 @@ class SourceMembers(Members):
         return any(_computes_names(m) for m in self._own_methods.values())
 
 
+_FLOATS = ("Float", "BFloat", "Complex", "Inexact")
+_REGISTERED = {"register_parameter": en.PARAMETER, "register_buffer": en.FIELD}
 _REGISTERING = frozenset({"register_buffer", "register_parameter", "add_module", "register_module"})
 
 

@@ -36,11 +36,19 @@ MARKABLE = frozenset({Kind.MODEL, Kind.STATE, Kind.REFERENCE})
 
 @dataclass(frozen=True)
 class Type:
-    """A kind, and the class where it is known; for a container the type of what it holds."""
+    """A kind, and the class where it is known.
+
+    Args:
+        kind: What sort of thing.
+        cls: Its class.
+        item: For a container, the type of what it holds.
+        trained: For a tensor of a model, whether it is known to be a parameter.
+    """
 
     kind: Kind
     cls: Class | None = None
     item: Type | None = None
+    trained: bool = False
 
     @property
     def markable(self) -> bool:
@@ -56,6 +64,7 @@ class Type:
 UNKNOWN = Type(Kind.UNKNOWN)
 TENSOR = Type(Kind.TENSOR)
 FIELD = Type(Kind.FIELD)
+PARAMETER = Type(Kind.FIELD, trained=True)
 PART = Type(Kind.PART)
 PLAIN = Type(Kind.PLAIN)
 OBJECT = Type(Kind.OBJECT)

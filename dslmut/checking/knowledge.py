@@ -41,6 +41,9 @@ MODULE_TENSORS = frozenset(
 )
 """Those whose parts are tensors."""
 
+MODULE_PARAMETERS = frozenset({"parameters", "named_parameters", "get_parameter"})
+"""Those whose parts are parameters."""
+
 STATE_WRITERS = frozenset("step add_param_group load_state_dict".split())
 """Methods that change an optimizer state."""
 

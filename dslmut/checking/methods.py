@@ -189,7 +189,8 @@ def _part_method(walk: Walk, node: ast.Call, name: str, value: Value) -> Value:
 
 def _module_parts(walk: Walk, node: ast.Call, name: str, value: Value) -> Value:
     """``m.parameters()`` and its like: an iterator that holds parts of the module."""
-    inner = part(value, "[]", en.FIELD if name in kn.MODULE_TENSORS else en.Type(Kind.MODEL))
+    type_ = en.PARAMETER if name in kn.MODULE_PARAMETERS else en.FIELD
+    inner = part(value, "[]", type_ if name in kn.MODULE_TENSORS else en.Type(Kind.MODEL))
     if name.startswith("get_"):
         return walk.field_read(node, inner)
     if name in kn.NAMED_PARTS:

@@ -275,7 +275,9 @@ class ObjectMembers:
         for cls in self._own():
             annotation = inspect.get_annotations(cls).get(name)
             if annotation is not None:
-                return self._declared(annotation, cls)
+                declared, text = self._declared(annotation, cls), _text_members(cls)
+                written = text._own_fields.get(name) if text is not None else None
+                return declared if written != en.PARAMETER else en.PARAMETER
         for cls in self._own():
             found = _text_members(cls)
             type_ = found._own_fields.get(name) if found is not None else None

@@ -57,7 +57,9 @@ def augmented_assign(walk: Walk, node: ast.AugAssign) -> None:
     walk.used(walk.done(target))
     if isinstance(target, ast.Attribute) and target.attr == "data" and loaded.in_storage:
         # p.data -= lr * p.grad: the same memory
-        _augment_tensor(walk, node, replace(loaded, type=en.FIELD))
+        _augment_tensor(
+            walk, node, replace(loaded, type=loaded.type if loaded.type.trained else en.FIELD)
+        )
     elif isinstance(target, ast.Attribute):
         walk.set_attribute(target, Value(value.type), None)
     elif is_tensor(owner) or owner.inside_model:

@@ -190,8 +190,14 @@ def _as_declared(value: Value, function: Function) -> Value:
     if not function.result_known or declared.kind is Kind.UNKNOWN:
         return value
     if declared.kind is Kind.TENSOR:
-        return replace(value, type=en.FIELD if value.inside_model else en.TENSOR)
+        return replace(value, type=_tensor(value))
     return replace(value, type=declared)
+
+
+def _tensor(value: Value) -> Type:
+    if not value.inside_model:
+        return en.TENSOR
+    return value.type if value.type.kind is Kind.FIELD else en.FIELD
 
 
 def effects(found: Summary, arguments: Mapping[str, Value]) -> Iterator[tuple[Origin, Origin]]:
