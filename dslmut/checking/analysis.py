@@ -13,7 +13,16 @@ from dslmut.checking.entities import Parameter, Word
 from dslmut.checking.expressions import EXPRESSIONS
 from dslmut.checking.facts import Facts, Signature
 from dslmut.checking.resolve import Resolver, read_annotation, read_parameters
-from dslmut.checking.rules import aliasing, escape, fields, fresh, mutation, opaque, optimizers
+from dslmut.checking.rules import (
+    aliasing,
+    differentiating,
+    escape,
+    fields,
+    fresh,
+    mutation,
+    opaque,
+    optimizers,
+)
 from dslmut.checking.running import run, walk_function
 from dslmut.checking.source import Definition, FunctionNode, Source, parse, read
 from dslmut.checking.statements import STATEMENTS
@@ -61,6 +70,7 @@ def analyse(
         found += opaque.check_opaque(facts, signature, source)
         found += escape.check_escapes(facts, signature, source)
         found += fresh.check_fresh(facts, signature, source)
+        found += differentiating.check_differentiation(facts, source)
     return Analysis(signature, facts, tuple(sorted(suppressed(found, source), key=_order)))
 
 

@@ -103,7 +103,7 @@ def _dict(values: Items, items: Items, fresh: Origin) -> Value:
 
 
 def _sum(values: Items, items: Items, fresh: Origin) -> Value:
-    return fresh_tensor(fresh)
+    return fresh_tensor(fresh, *items[:1], *values[1:])
 
 
 _ON_ITEMS: dict[str, Callable[[Items, Items, Origin], Value]] = {

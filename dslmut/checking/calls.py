@@ -10,6 +10,7 @@ from dslmut.checking import entities as en
 from dslmut.checking import knowledge as kn
 from dslmut.checking.arguments import arguments, is_marker, mark_all, matched, meet, unmarked
 from dslmut.checking.builtin_calls import call_builtin
+from dslmut.checking.differentiation import backward, check_differentiated, note_writes
 from dslmut.checking.entities import Function, Kind
 from dslmut.checking.facts import Misplaced, Place, Verb
 from dslmut.checking.methods import call_method
@@ -90,7 +91,8 @@ def apply(walk: Walk, node: ast.Call, callee: Value, given: list[Given]) -> Valu
         return construct(walk, node, entity, given)
     mark_all(walk, given, "this call")
     if is_callable_model(callee):
-        return fresh_tensor(walk.fresh(node, Kind.TENSOR))
+        out = fresh_tensor(walk.fresh(node, Kind.TENSOR), *(g.value for g in given))
+        return walk.differentiable(out, callee)
     return unknown_result(walk, node, [g.value for g in given])
 
 
@@ -158,6 +160,7 @@ def call_function(
         _pass_on(walk, node, given)
     else:
         meet(walk, node, function, given)
+    _differentiates(walk, node, function, given)
     given = [*kept, *given]
     _known_writer(walk, node, function, given)
     if isinstance(callee.entity, Function):
@@ -166,7 +169,19 @@ def call_function(
     if followed is not None:
         return followed
     age_what_may_change(walk, callee)
+    note_writes(walk, node, function, given)
     return result(walk, node, function, given)
+
+
+def _differentiates(walk: Walk, node: ast.Call, function: Function, given: list[Given]) -> None:
+    """Record what a function differentiates, or repeats, too late or with changes in it."""
+    name = function.qualified
+    if name in kn.BACKWARD:
+        backward(walk, node, [g.value for g in given[:1]])
+    elif name in kn.REPEATING | kn.DIFFERENTIATING or (
+        function.passes and name != "functools.partial"
+    ):
+        check_differentiated(walk, node, function, given)
 
 
 def _pass_on(walk: Walk, node: ast.Call, given: list[Given]) -> None:

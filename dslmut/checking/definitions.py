@@ -196,9 +196,9 @@ class SourceMembers(Members):
         }
         for method in self._own_methods.values():
             for name, type_ in self._set_by(method):
-                if type_ == en.FIELD and name in fields and fields[name].trained:
-                    fields[name] = en.FIELD  # declared as a tensor, and registered as a buffer
-                fields.setdefault(name, type_)
+                # What is registered says more than a declaration as a tensor.
+                if name not in fields or {fields[name], type_} == {en.FIELD, en.PARAMETER}:
+                    fields[name] = type_
         return fields
 
     def _declared_field(self, node: ast.AnnAssign) -> Type:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from dslmut.checking.origins import Origin, Read, Root, Value, join
+from dslmut.checking.origins import Origin, Read, Root, Use, Value, join
 from dslmut.diagnostics.model import Span
 
 
@@ -56,6 +56,28 @@ class Environment(dict[str, Binding]):
             aged = age(binding.value, changed)
             if aged is not binding.value:
                 self[name] = Binding(aged, binding.sites)
+
+    def rewrite(self, changed: frozenset[Origin], place: Span) -> None:
+        """Note where parameters got new values: what was computed from them before is late."""
+        for name, binding in self.items():
+            late = outdate(binding.value, changed, place)
+            if late is not binding.value:
+                self[name] = Binding(late, binding.sites)
+
+
+def outdate(value: Value, changed: frozenset[Origin], place: Span) -> Value:
+    """Mark those parameters that a value was computed from which are changed at a place."""
+    graph = value.graph
+    if any(_outdated(u, changed) for u in graph):
+        graph = frozenset(replace(u, changed=place) if _outdated(u, changed) else u for u in graph)
+    contents = tuple(outdate(v, changed, place) for v in value.contents)
+    if graph is value.graph and all(a is b for a, b in zip(contents, value.contents)):
+        return value
+    return replace(value, graph=graph, contents=contents)
+
+
+def _outdated(use: Use, changed: frozenset[Origin]) -> bool:
+    return use.changed is None and any(a.overlaps(b) for a in use.origins for b in changed)
 
 
 def age(value: Value, changed: Iterable[Origin]) -> Value:

@@ -18,6 +18,7 @@ from dslmut.checking.origins import (
     Value,
     bound_method,
     fresh_tensor,
+    graph_of,
     holding,
     join_all,
     part,
@@ -67,7 +68,7 @@ def tensor_attribute(owner: Value, attr: str) -> Value:
     if attr in kn.TENSOR_NUMBERS:
         return PLAIN_VALUE
     if attr in kn.VIEWS:
-        return replace(owner, view=True)
+        return replace(owner, view=True, graph=frozenset() if attr == "data" else owner.graph)
     return bound_method(owner, attr)
 
 
@@ -79,7 +80,7 @@ def subscript(walk: Walk, node: ast.Subscript) -> Value:
     owner = walk.used(walk.done(node))
     if is_tensor(owner) and _gathers(node.slice, index):
         # A copy; but with one number in the index tensor a view, so that the read is remembered.
-        return replace(fresh_tensor(walk.fresh(node, Kind.TENSOR)), reads=owner.reads)
+        return replace(fresh_tensor(walk.fresh(node, Kind.TENSOR), owner), reads=owner.reads)
     if is_tensor(owner):
         return replace(owner, view=True)
     match node.slice:
@@ -88,7 +89,7 @@ def subscript(walk: Walk, node: ast.Subscript) -> Value:
                 return owner.contents[i]
         case ast.Slice() if owner.type.kind is Kind.CONTAINER:
             return holding([part(owner, "[]")], walk.fresh(node))
-    found = part(owner, "[]")
+    found = walk.picked(part(owner, "[]"))
     return walk.field_read(node, replace(found, reads=owner.reads))
 
 
@@ -108,13 +109,13 @@ def binary(walk: Walk, node: ast.BinOp) -> Value:
 def operated(walk: Walk, node: ast.AST, *operands: Value) -> Value:
     """Return the result of an operator."""
     if any(is_tensor(o) or (o.type.kind is Kind.PART and o.inside_model) for o in operands):
-        return fresh_tensor(walk.fresh(node, Kind.TENSOR))
+        return fresh_tensor(walk.fresh(node, Kind.TENSOR), *operands)
     if all(o.type.kind is Kind.PLAIN for o in operands):
         return PLAIN_VALUE
     kinds = {o.type.kind for o in operands}
     if Kind.CONTAINER in kinds:
         return holding([part(o, "[]") for o in operands], walk.fresh(node))
-    return Value(en.UNKNOWN, frozenset({walk.fresh(node)}))
+    return Value(en.UNKNOWN, frozenset({walk.fresh(node)}), graph=graph_of(operands))
 
 
 def unary(walk: Walk, node: ast.UnaryOp) -> Value:
@@ -152,7 +153,7 @@ def compare(walk: Walk, node: ast.Compare) -> Value:
     about_none = any(isinstance(o, ast.Constant) and o.value is None for o in operands)
     read = walk.handle if identity and not about_none else walk.evaluate
     values = walk.operands(operands, read)
-    return PLAIN_VALUE if identity else operated(walk, node, *values)
+    return PLAIN_VALUE if identity else replace(operated(walk, node, *values), graph=frozenset())
 
 
 def walrus(walk: Walk, node: ast.NamedExpr) -> Value:

@@ -183,7 +183,32 @@ class Kept:
     returned: bool = False
 
 
-Event = Change | FieldSet | Call | Misplaced | Rebinding | Opaque | Kept | Returned
+@dataclass(frozen=True, slots=True)
+class Late:
+    """Something that is differentiated wrongly: parameters change in it, or did since.
+
+    Args:
+        node: What differentiates.
+        changed: Where the parameters are changed.
+        origin: Of what is changed.
+        how: The function that differentiates; None where the change came before it.
+    """
+
+    node: ast.AST
+    changed: Span
+    origin: Origin
+    how: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """Where tensors of a model get new values, and whether parameters are certainly among them."""
+
+    place: Span
+    trained: bool
+
+
+Event = Change | FieldSet | Call | Misplaced | Rebinding | Opaque | Kept | Returned | Late
 E = TypeVar("E", bound=Event)
 
 

@@ -153,6 +153,40 @@ CONTAINER_VIEWS = frozenset({"values", "items", "keys"})
 """Methods of a dictionary whose result holds its items."""
 
 
+NO_GRADIENTS = frozenset({"no_grad", "inference_mode"})
+"""Context managers and decorators of torch under which nothing is recorded for differentiation."""
+
+CONSTANTS = frozenset(
+    "detach detach_ data numpy argmax argmin argsort eq ne lt gt le ge isnan isinf isfinite long "
+    "int short char byte bool nonzero bincount multinomial bernoulli sign floor ceil round trunc "
+    "searchsorted bucketize histc logical_and logical_or logical_not logical_xor allclose equal "
+    "zeros_like ones_like empty_like rand_like randn_like full_like randint_like new_zeros "
+    "new_ones new_empty new_full new_tensor heaviside isclose any all count_nonzero".split()
+)
+"""Methods and functions whose result is not differentiated by the tensors they get."""
+
+BACKWARD = frozenset({"torch.autograd.backward", "torch.autograd.grad"})
+"""Functions that differentiate their first argument."""
+
+PARAMETER_WRITERS = frozenset({"dslmut.update"})
+"""Functions that give new values to the parameters of their first argument."""
+
+DIFFERENTIATING = frozenset(
+    f"torch.func.{n}" for n in "grad grad_and_value vjp jvp jacrev jacfwd hessian linearize".split()
+)
+"""Functions of torch that differentiate the function they get."""
+
+REPEATING = frozenset(
+    {
+        "torch.vmap",
+        "torch.func.vmap",
+        "torch.utils.checkpoint.checkpoint",
+        "torch.utils.checkpoint.checkpoint_sequential",
+    }
+)
+"""Functions that run the function they get again, or for many at once."""
+
+
 def in_place(name: str) -> bool:
     """Say whether a tensor method or a torch function of that name changes its receiver."""
     return len(name) > 1 and name.endswith("_") and not name.endswith("__")

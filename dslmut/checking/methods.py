@@ -9,6 +9,7 @@ from dataclasses import replace
 from dslmut.checking import entities as en
 from dslmut.checking import knowledge as kn
 from dslmut.checking.arguments import mark, mark_all, meet
+from dslmut.checking.differentiation import backward, note_method_writes
 from dslmut.checking.entities import Function, Kind, Role
 from dslmut.checking.facts import Call, Passed, Verb
 from dslmut.checking.origins import (
@@ -22,7 +23,7 @@ from dslmut.checking.origins import (
     part,
 )
 from dslmut.checking.results import construct, result, unknown_result
-from dslmut.checking.trees import is_super
+from dslmut.checking.trees import is_super, root_name
 from dslmut.checking.walk import Walk
 
 
@@ -36,6 +37,8 @@ def call_method(
         return _own_method(walk, node, method, receiver, given)
     if kn.in_place(name) and not _is_own(value, name):
         walk.written(node, value)
+    if name == "backward":
+        backward(walk, node, [value, *(g.value for g in given)])
     touched = frozenset(changed_by(value, name))
     walk.change(node, receiver.subject, touched, Verb.METHOD, name)
     if receiver.marked:
@@ -44,8 +47,11 @@ def call_method(
         if not touched:
             mark(walk, receiver, f"`{name}`")
     mark_all(walk, given, "this call")
+    if name == "load_state_dict" and value.type.kind is Kind.MODEL:
+        walk.rewritten(node, touched, trained=True)
     if value.type.kind is Kind.STATE and name == "step":
         walk.change(node, receiver.subject, value.held, Verb.METHOD, "step")
+        walk.rewritten(node, value.held, trained=True)
     if name == "step":  # scaler.step(opt) is trusted to be allowed, and steps
         for state in (value, *(g.value for g in given)):
             if state.type.kind is Kind.STATE:
@@ -68,6 +74,7 @@ def _own_method(
         mark(walk, receiver, method.name)
     rest = method.parameters and method.parameters[1:] if method.method else method.parameters
     meet(walk, node, replace(method, parameters=rest, method=False), given, passed)
+    note_method_writes(walk, node, method, given, receiver.value)
     return result(walk, node, method, given, receiver.value)
 
 
@@ -140,9 +147,9 @@ def _method_result(
     """Return what a method of torch or Python gives, by what its receiver is."""
     match value.type.kind:
         case Kind.TENSOR | Kind.FIELD:
-            return _tensor_method(walk, node, name, value)
+            return _tensor_method(walk, node, name, value, given)
         case Kind.MODEL:
-            return _module_method(walk, node, name, value)
+            return _module_method(walk, node, name, value, given)
         case Kind.PART:
             return _part_method(walk, node, name, value)
         case Kind.STATE if name == "bind":
@@ -154,7 +161,14 @@ def _method_result(
     return unknown_result(walk, node, [g.value for g in given])
 
 
-def _tensor_method(walk: Walk, node: ast.Call, name: str, value: Value) -> Value:
+def _tensor_method(
+    walk: Walk, node: ast.Call, name: str, value: Value, given: list[Given]
+) -> Value:
+    constant = name in kn.CONSTANTS
+    if constant:
+        value = replace(value, graph=frozenset())
+    if name == "detach_" and isinstance(node.func, ast.Attribute):
+        walk.set_graph(root_name(node.func.value) or "", frozenset())
     if kn.in_place(name):
         return value
     if name in kn.TENSOR_NUMBERS:
@@ -163,14 +177,21 @@ def _tensor_method(walk: Walk, node: ast.Call, name: str, value: Value) -> Value
         return replace(value, view=True)
     if name in kn.VIEW_LISTS:
         return holding([replace(value, view=True)], walk.fresh(node))
-    return fresh_tensor(walk.fresh(node, Kind.TENSOR))
+    others = [] if constant else [g.value for g in given]
+    return fresh_tensor(walk.fresh(node, Kind.TENSOR), value, *others)
 
 
-def _module_method(walk: Walk, node: ast.Call, name: str, value: Value) -> Value:
+def _module_method(
+    walk: Walk, node: ast.Call, name: str, value: Value, given: list[Given]
+) -> Value:
     if name in kn.MODULE_ITSELF:
         return value
     if name in kn.MODULE_PARTS:
         return _module_parts(walk, node, name, value)
+    field = walk.attribute(value, name)
+    if field.type.kind is Kind.MODEL:  # m.enc(x): a call of a module
+        out = fresh_tensor(walk.fresh(node, Kind.TENSOR), *(g.value for g in given))
+        return walk.differentiable(out, field)
     return Value(en.UNKNOWN, frozenset({walk.fresh(node)}))
 
 
@@ -191,6 +212,8 @@ def _module_parts(walk: Walk, node: ast.Call, name: str, value: Value) -> Value:
     """``m.parameters()`` and its like: an iterator that holds parts of the module."""
     type_ = en.PARAMETER if name in kn.MODULE_PARAMETERS else en.FIELD
     inner = part(value, "[]", type_ if name in kn.MODULE_TENSORS else en.Type(Kind.MODEL))
+    if type_.trained and name in kn.MODULE_TENSORS:
+        inner = walk.differentiable(inner, inner)
     if name.startswith("get_"):
         return walk.field_read(node, inner)
     if name in kn.NAMED_PARTS:
@@ -204,7 +227,7 @@ def _container_method(
     if name in kn.CONTAINER_VIEWS:
         return _view_of_items(walk, node, name, value)
     if name in kn.CONTAINER_GETTERS and value.type.kind is Kind.CONTAINER:
-        item = part(value, "[]")
+        item = walk.picked(part(value, "[]"))
         return join(item, given[1].value) if len(given) > 1 else item
     return None
 

@@ -21,6 +21,7 @@ from dslmut.checking.entities import (
     container,
     join_types,
 )
+from dslmut.diagnostics.model import Span
 
 DEPTH = 4
 """Paths are cut here, so that loops that walk down a structure reach a fixed point."""
@@ -121,6 +122,19 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
+class Use:
+    """Parameters that a tensor was computed from, as differentiation goes back to them.
+
+    Args:
+        origins: Of the parameters, or of the model.
+        changed: Where one of them was changed since.
+    """
+
+    origins: frozenset[Origin]
+    changed: Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Bound:
     """What a name stands for when it is a method with its receiver."""
 
@@ -173,6 +187,7 @@ class Value:
         reads: The field reads whose storage it shares.
         entity: The function, class or module that it is known to be.
         view: Whether it is another object on the same storage.
+        graph: The parameters that differentiating it goes back to.
     """
 
     type: Type = UNKNOWN
@@ -182,6 +197,7 @@ class Value:
     reads: frozenset[Read] = frozenset()
     entity: Entity | Bound | Partial | None = None
     view: bool = False
+    graph: frozenset[Use] = frozenset()
 
     @property
     def held(self) -> frozenset[Origin]:
@@ -225,6 +241,7 @@ def join(a: Value, b: Value) -> Value:
         reads=_by_site(a.reads | b.reads),
         entity=a.entity if a.entity == b.entity else None,
         view=a.view or b.view,
+        graph=a.graph | b.graph,
     )
 
 
@@ -265,7 +282,7 @@ def part(value: Value, step: str, type: Type = UNKNOWN) -> Value:
         type = _type_of_part(value)
     if type.kind is Kind.TENSOR and value.inside_model:
         type = FIELD
-    own = Value(type, frozenset(o.deeper(step) for o in value.origins))
+    own = Value(type, frozenset(o.deeper(step) for o in value.origins), graph=value.graph)
     if not value.contents or type.kind is Kind.FIELD:
         return own
     items = join_all(value.contents)
@@ -317,7 +334,9 @@ def _shallow(value: Value) -> Value:
     """Return a value as it is put into a container, without what lies too deep in it."""
     if _depth(value) < NESTING and _count(value) <= POSITIONS:
         return value
-    return Value(UNKNOWN, value.reachable, reads=frozenset(reads_in(value)))
+    return Value(
+        UNKNOWN, value.reachable, reads=frozenset(reads_in(value)), graph=graph_of([value])
+    )
 
 
 def reads_in(value: Value) -> Iterator[Read]:
@@ -348,6 +367,21 @@ def partial(function: Value, given: Iterable[Given], origin: Origin) -> Value:
     return Value(CALLABLE, frozenset({origin}), contents, True, entity=Partial(kept))
 
 
-def fresh_tensor(origin: Origin) -> Value:
-    """Return a tensor that was just allocated."""
-    return Value(TENSOR, frozenset({origin}))
+def fresh_tensor(origin: Origin, *computed_from: Value) -> Value:
+    """Return a tensor that was just allocated.
+
+    Args:
+        origin: Of it.
+        computed_from: What it can be differentiated by.
+    """
+    return Value(TENSOR, frozenset({origin}), graph=graph_of(computed_from))
+
+
+def graph_of(values: Iterable[Value]) -> frozenset[Use]:
+    """Return the parameters that any of the values, or of what they hold, was computed from."""
+    found: set[Use] = set()
+    for value in values:
+        found |= value.graph
+        if value.contents:
+            found |= graph_of(value.contents)
+    return frozenset(found)

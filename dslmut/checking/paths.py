@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 from dslmut.checking.environments import Environment, meet
 from dslmut.checking.facts import Returned
+from dslmut.checking.knowledge import NO_GRADIENTS
 from dslmut.checking.origins import NOTHING, Value, join, part
+from dslmut.checking.resolve import last_name
 from dslmut.checking.running import age_what_may_change
 from dslmut.checking.targets import store
 from dslmut.checking.walk import Loop, Walk
@@ -133,7 +135,16 @@ def with_(walk: Walk, node: ast.With | ast.AsyncWith) -> None:
         if item.optional_vars is not None:
             given = join(Value(manager.type, manager.origins), part(manager, "[]"))
             store(walk, item.optional_vars, given, None, "with ... as")
+    before = walk.without_gradients
+    walk.without_gradients = before or any(_records_nothing(i.context_expr) for i in node.items)
     walk.block(node.body)
+    walk.without_gradients = before
+
+
+def _records_nothing(manager: ast.expr) -> bool:
+    """Say whether nothing is recorded for differentiation inside of a `with`, or perhaps nothing."""
+    called = manager.func if isinstance(manager, ast.Call) else manager
+    return last_name(called) in {*NO_GRADIENTS, "set_grad_enabled"}
 
 
 def match_(walk: Walk, node: ast.Match) -> None:

@@ -17,6 +17,7 @@ from dslmut.checking.origins import (
     Origin,
     Value,
     fresh_tensor,
+    graph_of,
     holding,
     join_all,
     partial,
@@ -91,7 +92,7 @@ def known_result(walk: Walk, node: ast.AST, type: Type, values: list[Value]) -> 
     contents = join_all(v for s in same for v in s.contents)
     if type.kind is Kind.CONTAINER:
         contents = join_all([contents, *(v for v in values if v not in same)])
-    made = Value(type, origins)
+    made = Value(type, origins, graph=graph_of(values) if type.kind is Kind.TENSOR else frozenset())
     return with_contents(made, contents) if contents.reachable else made
 
 
@@ -108,11 +109,12 @@ def may_be(given: Type, result: Type) -> bool:
 
 def unknown_result(walk: Walk, node: ast.AST, values: Iterable[Value]) -> Value:
     """Return what we don't know: fresh, or any argument that is known to be changeable."""
+    values = list(values)
     origins: set[Origin] = {walk.fresh(node)}
     for value in values:
         if value.type.kind in en.MARKABLE or (value.type.kind is Kind.PART and value.inside_model):
             origins |= value.origins
-    return Value(en.UNKNOWN, frozenset(origins))
+    return Value(en.UNKNOWN, frozenset(origins), graph=graph_of(values))
 
 
 def _torch(walk: Walk, node: ast.Call, name: str, given: list[Given]) -> Value:
@@ -127,7 +129,10 @@ def _torch(walk: Walk, node: ast.Call, name: str, given: list[Given]) -> Value:
         inner = Value(first.type, first.origins, reads=first.reads, view=True)
         return holding([inner], walk.fresh(node))
     if kn.gives_tensors(name):
-        return fresh_tensor(walk.fresh(node, Kind.TENSOR))
+        constant = bare in kn.CONSTANTS
+        return fresh_tensor(
+            walk.fresh(node, Kind.TENSOR), *([] if constant else [g.value for g in given])
+        )
     return unknown_result(walk, node, [g.value for g in given])
 
 

@@ -8,10 +8,11 @@ from dataclasses import replace
 
 from dslmut.checking import entities as en
 from dslmut.checking.arguments import matched
-from dslmut.checking.definitions import decorator_word
+from dslmut.checking.definitions import decorator_name, decorator_word
 from dslmut.checking.entities import Function, Parameter, Passing, Type, Word
 from dslmut.checking.environments import Binding
-from dslmut.checking.facts import Facts, Signature
+from dslmut.checking.facts import Facts, Signature, Write
+from dslmut.checking.knowledge import NO_GRADIENTS
 from dslmut.checking.memory import Memory
 from dslmut.checking.origins import NOTHING, Given, Origin, Root, Value, holding, join
 from dslmut.checking.resolve import Resolver, read_parameters
@@ -65,6 +66,8 @@ def walk_function(
 def run(walk: Walk, node: FunctionNode | ast.Module | ast.ClassDef) -> None:
     """Run a body, or the expression that a lambda returns."""
     walk.running = True
+    if {decorator_name(d) for d in getattr(node, "decorator_list", ())} & NO_GRADIENTS:
+        walk.without_gradients = True
     if isinstance(node, ast.Lambda):
         walk.returns(walk.evaluate(node.body))
     else:
@@ -152,6 +155,22 @@ def follow(
     Returns:
         What it gives; None where it is defined elsewhere, or cannot be followed.
     """
+    child = _followed(walk, function, given, call)
+    return result_of(child, child.function, call) if child is not None else None
+
+
+def writes_inside(
+    walk: Walk, function: Function, given: list[Given] | None, call: ast.Call
+) -> Mapping[Origin, Write] | None:
+    """Return the tensors of models that a function which is defined inside writes when called."""
+    child = _followed(walk, function, given, call)
+    return child.writes if child is not None else None
+
+
+def _followed(
+    walk: Walk, function: Function, given: list[Given] | None, call: ast.Call
+) -> Walk | None:
+    """Walk over a function that is defined inside of this one; None where it is not."""
     text = function.text() if function.text is not None else None
     home = walk.home_of(text.node) if text is not None else None
     if text is None or home is None or isinstance(home.scope, ast.Module):
@@ -173,7 +192,7 @@ def follow(
     else:
         _seed_given(child, text.node, function, given, defaults)
     run(child, text.node)
-    return result_of(child, text.node, call)
+    return child
 
 
 def _seed_given(

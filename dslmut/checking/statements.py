@@ -10,7 +10,7 @@ from dataclasses import replace
 from dslmut.checking import definitions
 from dslmut.checking import entities as en
 from dslmut.checking.facts import SIGNS, Rebinding, Verb
-from dslmut.checking.origins import NOTHING, Value, part, with_contents
+from dslmut.checking.origins import NOTHING, Value, graph_of, part, with_contents
 from dslmut.checking.paths import (
     break_,
     continue_,
@@ -81,13 +81,16 @@ def _augment_name(walk: Walk, node: ast.AugAssign, target: ast.Name) -> None:
     old = walk.lookup(target.id)
     value = walk.evaluate(node.value)
     _augment_tensor(walk, node, old)
-    if not is_tensor(old):
+    graph = old.graph | graph_of([value])
+    if is_tensor(old):
+        walk.set_graph(target.id, graph)
+    else:
         if old.type.kind in en.MARKABLE:  # which may work in place
             own = [o for o in old.origins if not o.changeable]
             walk.change(node, target, own, Verb.AUGMENT, SIGNS[type(node.op)])
         # A number, or an object that may return itself; a list comes to hold further items.
         added = with_contents(old, part(value, "[]")) if value.reachable else old
-        walk.bind(target.id, added, node, f"{SIGNS[type(node.op)]}=")
+        walk.bind(target.id, replace(added, graph=graph), node, f"{SIGNS[type(node.op)]}=")
 
 
 def delete(walk: Walk, node: ast.Delete) -> None:

@@ -12,13 +12,15 @@ from dataclasses import dataclass, replace
 
 from dslmut.checking import entities as en
 from dslmut.checking.arguments import matched
-from dslmut.checking.entities import Class, Function, Kind, Parameter, Passing, Text, Type
+from dslmut.checking.entities import Class, Function, Kind, Parameter, Passing, Role, Text, Type
+from dslmut.checking.facts import Write
 from dslmut.checking.origins import (
     ANYWHERE,
     NOTHING,
     Given,
     Origin,
     Root,
+    Use,
     Value,
     join,
     join_all,
@@ -43,12 +45,12 @@ class Summary:
     Args:
         parameters: Their names.
         gives: Its result, in terms of them.
-        changes: What it changes of them.
+        writes: What it writes of them.
     """
 
     parameters: frozenset[str]
     gives: Value
-    changes: frozenset[Origin]
+    writes: Mapping[Origin, Write]
 
 
 def given_back(
@@ -63,7 +65,7 @@ def given_back(
     found = summary_of(walk, function, arguments)
     if found is None:
         return None
-    value = _put_in(walk, call, found.gives, arguments)
+    value = _put_in(walk, call, function, found.gives, arguments)
     return _as_declared(value, function)
 
 
@@ -137,16 +139,18 @@ def _read(walk: Walk, text: Text, parameters: tuple[Parameter, ...]) -> Summary:
     return Summary(
         frozenset(p.name for p in parameters),
         result_of(inner, text.node, text.node),
-        frozenset(o for o in inner.facts.changed if o.root in (Root.PARAM, Root.MUT)),
+        {o: w for o, w in inner.writes.items() if o.root in (Root.PARAM, Root.MUT)},
     )
 
 
 # -- putting the arguments in --------------------------------------------------------------------
 
 
-def _put_in(walk: Walk, call: ast.AST, value: Value, arguments: Mapping[str, Value]) -> Value:
+def _put_in(
+    walk: Walk, call: ast.AST, function: Function, value: Value, arguments: Mapping[str, Value]
+) -> Value:
     """Return a result of a function with the arguments in place of its parameters."""
-    contents = tuple(_put_in(walk, call, v, arguments) for v in value.contents)
+    contents = tuple(_put_in(walk, call, function, v, arguments) for v in value.contents)
     fresh = walk.fresh(call, value.type.kind)
     reached = [_reached(walk, o, arguments) for o in value.origins]
     entity = value.entity if isinstance(value.entity, Class) else None
@@ -158,6 +162,7 @@ def _put_in(walk: Walk, call: ast.AST, value: Value, arguments: Mapping[str, Val
         value.positional,
         entity=entity,
         view=value.view,
+        graph=frozenset(_graph_put_in(walk, call, function, value, arguments)),
     )
     given = [v for v in reached if v is not None]
     if not given:
@@ -167,8 +172,32 @@ def _put_in(walk: Walk, call: ast.AST, value: Value, arguments: Mapping[str, Val
         return join(own, joined)
     known = value.type.kind not in (Kind.UNKNOWN, Kind.PART)
     return replace(
-        joined, type=value.type if known else joined.type, view=joined.view or value.view
+        joined,
+        type=value.type if known else joined.type,
+        view=joined.view or value.view,
+        graph=own.graph,
     )
+
+
+def _graph_put_in(
+    walk: Walk, call: ast.AST, function: Function, value: Value, arguments: Mapping[str, Value]
+) -> Iterator[Use]:
+    """Yield the parameters of the caller that a result is computed from."""
+    if walk.without_gradients:
+        return
+    for use in value.graph:
+        allowed = function.role is not Role.FN or all(o.root is Root.MUT for o in use.origins)
+        place = walk.source.span(call) if use.changed is not None and allowed else None
+        origins = {
+            _stepped(o, way)
+            for way in use.origins
+            for o in arguments.get(way.name, NOTHING).origins
+            if way.root in (Root.PARAM, Root.MUT)
+        }
+        if origins:
+            for caller in walk.callers():
+                caller.differentiates = True
+            yield Use(frozenset(origins), place)
 
 
 def _reached(walk: Walk, origin: Origin, arguments: Mapping[str, Value]) -> Value | None:
@@ -200,11 +229,21 @@ def _tensor(value: Value) -> Type:
     return value.type if value.type.kind is Kind.FIELD else en.FIELD
 
 
-def effects(found: Summary, arguments: Mapping[str, Value]) -> Iterator[tuple[Origin, Origin]]:
-    """Yield what a call changes: each thing by its argument, and by the parameter it came through."""
-    for change in found.changes:
-        for origin in arguments.get(change.name, NOTHING).origins:
-            reached = origin
-            for step in change.path:
-                reached = reached.deeper(step)
-            yield reached, change
+def effects(
+    function: Function, found: Summary, arguments: Mapping[str, Value]
+) -> Iterator[tuple[Origin, Write]]:
+    """Yield the tensors of the arguments that a call writes.
+
+    What an `@fn` writes without the right to is reported there, and nowhere else.
+    """
+    for written, write in found.writes.items():
+        if function.role is Role.FN and written.root is not Root.MUT:
+            continue
+        for origin in arguments.get(written.name, NOTHING).origins:
+            yield _stepped(origin, written), write
+
+
+def _stepped(origin: Origin, way: Origin) -> Origin:
+    for step in way.path:
+        origin = origin.deeper(step)
+    return origin

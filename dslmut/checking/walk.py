@@ -23,6 +23,7 @@ from dslmut.checking.facts import (
     Opaque,
     Signature,
     Verb,
+    Write,
 )
 from dslmut.checking.knowledge import MACHINERY, SCRATCH
 from dslmut.checking.memory import Memory
@@ -32,6 +33,7 @@ from dslmut.checking.origins import (
     Origin,
     Read,
     Root,
+    Use,
     Value,
     join,
     part,
@@ -89,6 +91,9 @@ class Walk(Names):
         self.memory = memory or (parent.memory if parent is not None else Memory())
         self.followed = 0
         self.returned: Value | None = None
+        self.writes: dict[Origin, Write] = {}
+        self.differentiates = False
+        self.without_gradients = caller is not None and caller.without_gradients
         self.alive = True
         self.loops: list[Loop] = []
         self.catchers: list[list[Environment]] = []
@@ -118,6 +123,8 @@ class Walk(Names):
             return NOTHING
         value = self.handlers[type(node)](self, node)
         assert isinstance(value, Value)
+        if self.without_gradients and value.graph and isinstance(node, ast.Call | ast.BinOp):
+            return replace(value, graph=frozenset())
         return value
 
     def branch(self, run: Callable[[], object], start: Environment) -> Environment | None:
@@ -166,6 +173,12 @@ class Walk(Names):
         while walk is not None:
             yield walk
             walk = walk.caller
+
+    @property
+    def function(self) -> FunctionNode:
+        """Return the function, where the scope is one."""
+        assert isinstance(self.scope, FunctionNode)
+        return self.scope
 
     def home_of(self, node: FunctionNode) -> Walk | None:
         """Return the walk over the function that defines a nested one."""
@@ -222,11 +235,22 @@ class Walk(Names):
         """Evaluate an expression that is needed as the very object, not as a value."""
         return self.needed(self.peek(node))
 
+    def picked(self, item: Value) -> Value:
+        """Return one item of a container: of several losses, nobody knows which it is."""
+        return replace(item, graph=frozenset()) if item.graph else item
+
+    def set_graph(self, name: str, graph: frozenset[Use]) -> None:
+        """Note what the tensor under a name is computed from, after it was changed itself."""
+        binding = self.env.get(name)
+        if binding is not None and binding.value.graph != graph:
+            self.env[name] = Binding(replace(binding.value, graph=graph), binding.sites)
+
     def field_read(self, node: ast.expr, value: Value) -> Value:
         """Return what an expression reads; if that may be a field, the read is remembered."""
         if not value.in_storage or not value.origins:
             return value
-        return replace(value, reads=value.reads | {Read(id(node), value.origins)})
+        read = replace(value, reads=value.reads | {Read(id(node), value.origins)})
+        return self.differentiable(read, value) if value.type.trained else read
 
     def attribute(self, owner: Value, name: str) -> Value:
         """Return what ``owner.name`` may be."""
@@ -262,6 +286,36 @@ class Walk(Names):
             self.facts.note(node, Note.IN_PLACE)
             for read in value.reads:
                 self.facts.note(read.site, Note.STORED)
+            self.rewritten(node, value.origins, value.type.trained)
+
+    def rewritten(self, node: ast.AST, origins: Iterable[Origin], trained: bool) -> None:
+        """Note that tensors of a model get new values.
+
+        Args:
+            node: What does it.
+            origins: The tensors, or the model.
+            trained: Whether parameters are certainly among them.
+        """
+        changed = frozenset(o for o in origins if o.kind in en.MARKABLE)
+        if not changed:
+            return
+        place = self.source.span(node)
+        for walk in self.callers():
+            for origin in changed:
+                known = walk.writes.get(origin)
+                if known is None or (trained and not known.trained):
+                    walk.writes[origin] = Write(place, trained)
+            if trained and walk.differentiates:
+                walk.env.rewrite(changed, place)
+
+    def differentiable(self, value: Value, *parameters: Value) -> Value:
+        """Return a tensor that was computed from parameters, or by a model with such."""
+        if self.without_gradients:
+            return replace(value, graph=frozenset())
+        uses = {Use(p.origins) for p in parameters if p.inside_model}
+        for walk in self.callers() if uses else ():
+            walk.differentiates = True
+        return replace(value, graph=value.graph | uses) if uses else value
 
     def alias(self, subject: ast.expr, blamed: Iterable[Origin]) -> Alias | None:
         """Return the name at the root of an expression, and where it got what is blamed."""
@@ -288,8 +342,12 @@ class Walk(Names):
         if owner.contents or not all(o.root is Root.FRESH for o in owner.origins):
             self.facts.note(target, Note.SHARED)
         self.note_alias(target, value)
-        owners = attribute_owners(owner, target.attr)
+        owners = frozenset(attribute_owners(owner, target.attr))
         self.change(target, target.value, owners, Verb.FIELD, target.attr)
+        if not is_tensor(owner):
+            declared = owner.type.cls.members.field(target.attr) if owner.type.cls else None
+            fields = [o.deeper(target.attr) for o in owners]
+            self.rewritten(target, fields, declared is not None and declared.trained)
         # A model copies tensors; of an unknown value it is not known that it comes to hold it.
         copied = SETTLED | {Kind.UNKNOWN} if owner.inside_model else SETTLED
         if is_ordinary(owner) or value.type.kind not in copied:

@@ -140,6 +140,7 @@ _FUNCTIONS = {
         ),
         en.PLAIN,
         True,
+        qualified="dslmut.update",
     ),
     "eval_mode": Function("eval_mode", Role.BUILTIN, result=en.OBJECT, result_known=True),
     "set_field": Function("set_field", Role.PLAIN, qualified="dslmut.set_field"),

@@ -25,6 +25,7 @@ CODES: dict[str, type[Code]] = {
         mutation.MissingMut,
         mutation.ReboundMut,
         hidden.GivenTwice,
+        hidden.ChangeLost,
         hidden.CannotBeFollowed,
         hidden.OutlivesTheCall,
         mutation.SourceUnavailable,

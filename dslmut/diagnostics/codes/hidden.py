@@ -58,6 +58,51 @@ class GivenTwice(Code):
     why = "what a function changes must not be what it takes for a value"
 
 
+class ChangeLost(Code):
+    """Differentiation would lose this change, repeat it, or get it wrong
+
+    A gradient is that of a computation with the parameters as they were. It comes out wrong, or
+    not at all, where they change between the forward pass and `backward()`, or in a function
+    that `value_and_grad`, `grad` or a transform of `torch.func` differentiates. `checkpoint` runs
+    a function twice, so that every change in it is made twice; `vmap` runs it once for many.
+    Buffers may change under `value_and_grad` and `grad`: that is how a loss updates the statistics
+    of BatchNorm.
+
+    ## Example
+
+    ```python
+    from torch import Tensor, nn
+
+    from dslmut import Mut, fn
+
+
+    @fn
+    def step(m: Mut[nn.Linear], x: Tensor) -> None:
+        loss = m(x).square().mean()
+        m.weight = 0.9 * m.weight
+        loss.backward()  # error: E1106
+    ```
+
+    ## Instead
+
+    ```python
+    from torch import Tensor, nn
+
+    from dslmut import Mut, fn
+
+
+    @fn
+    def step(m: Mut[nn.Linear], x: Tensor) -> None:
+        loss = m(x).square().mean()
+        loss.backward()
+        m.weight = 0.9 * m.weight
+    ```
+    """
+
+    code = "E1106"
+    why = "a gradient belongs to the values that it was computed with"
+
+
 class CannotBeFollowed(Code):
     """What this does to a model cannot be followed
 

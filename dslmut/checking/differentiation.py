@@ -1,0 +1,86 @@
+"""What differentiates, and the changes that it would lose, repeat or get wrong: facts for E1106."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+
+from dslmut.checking import knowledge as kn
+from dslmut.checking.entities import Function
+from dslmut.checking.facts import Late, Write
+from dslmut.checking.origins import Given, Origin, Value, graph_of
+from dslmut.checking.running import writes_inside
+from dslmut.checking.summaries import bound, effects, summary_of
+from dslmut.checking.walk import Walk
+
+
+def backward(walk: Walk, node: ast.AST, values: Iterable[Value]) -> None:
+    """Record that values are differentiated after the parameters they come from were changed."""
+    for use in graph_of(values):
+        if use.changed is not None:
+            walk.facts.record(Late(node, use.changed, min(use.origins, key=str)))
+
+
+def note_writes(walk: Walk, node: ast.Call, function: Function, given: list[Given]) -> None:
+    """Note the tensors that a call writes, where somebody wants to know."""
+    if function.qualified in kn.PARAMETER_WRITERS and given:
+        walk.rewritten(node, given[0].value.origins, trained=True)
+    elif walk.memory.depth or any(w.differentiates for w in walk.callers()):
+        for origin, write in _effects(walk, function, given):
+            walk.rewritten(node, [origin], write.trained)
+
+
+def _effects(
+    walk: Walk, function: Function, given: list[Given], receiver: Value | None = None
+) -> Iterable[tuple[Origin, Write]]:
+    arguments = bound(function, given, receiver)
+    found = summary_of(walk, function, arguments) if arguments is not None else None
+    return effects(function, found, arguments or {}) if found is not None else ()
+
+
+def note_method_writes(
+    walk: Walk, node: ast.Call, method: Function, given: list[Given], receiver: Value
+) -> None:
+    """Note the tensors that a call of a method writes, where somebody wants to know."""
+    if walk.memory.depth or any(w.differentiates for w in walk.callers()):
+        for origin, write in _effects(walk, method, given, receiver):
+            walk.rewritten(node, [origin], write.trained)
+
+
+def check_differentiated(walk: Walk, node: ast.Call, by: Function, given: list[Given]) -> None:
+    """Record what a function changes that is given to one which differentiates or repeats it.
+
+    Args:
+        walk: The walk.
+        node: The call.
+        by: ``value_and_grad``, a transform of ``torch.func``, ``checkpoint``, ``vmap``.
+        given: The arguments; the first is the function.
+    """
+    function = given[0].value.entity if given else None
+    if not isinstance(function, Function):
+        return
+    repeats = by.qualified in kn.REPEATING
+    arguments = given[1:] if by.passes or repeats else None
+    own = arguments[0].value.origins if by.passes and arguments else frozenset[Origin]()
+    for origin, write in sorted(
+        _writes(walk, node, function, arguments).items(), key=lambda w: str(w[0])
+    ):
+        differentiated = write.trained and (not own or any(origin.overlaps(o) for o in own))
+        if repeats or differentiated:
+            walk.facts.record(Late(node, write.place, origin, by.name))
+            return
+    unmarked = [p for p in function.parameters or () if p.mut]
+    if repeats and unmarked and function.definition is not None:
+        origin = next((o for g in given[1:] if g.marked for o in g.value.origins), None)
+        if origin is not None:
+            walk.facts.record(Late(node, function.definition, origin, by.name))
+
+
+def _writes(
+    walk: Walk, node: ast.Call, function: Function, arguments: list[Given] | None
+) -> Mapping[Origin, Write]:
+    """Return what a function writes: one that is defined here, or elsewhere."""
+    inside = writes_inside(walk, function, arguments, node)
+    if inside is not None:
+        return inside
+    return dict(_effects(walk, function, arguments or []))
