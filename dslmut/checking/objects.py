@@ -6,7 +6,6 @@ import ast
 import builtins
 import functools
 import inspect
-import linecache
 import sys
 import types
 import typing
@@ -32,9 +31,9 @@ from dslmut.checking.entities import (
     Type,
     Word,
 )
+from dslmut.checking.loaded import find_class, find_function
 from dslmut.checking.memory import Memory
 from dslmut.checking.resolve import read_annotation
-from dslmut.checking.source import parse
 from dslmut.checking.static import member_of_class
 from dslmut.vocabulary import FRESH, MUT, Fresh, Mut
 
@@ -169,21 +168,12 @@ def function_from_object(found: types.FunctionType, method: bool = False) -> Fun
     )
 
 
-def _text_of(found: types.FunctionType) -> Text | None:
-    """Return the text of a function, unless there is none or another one stands there now."""
-    code = found.__code__
-    lines = linecache.getlines(code.co_filename, found.__globals__)
-    try:
-        source = parse(code.co_filename, "".join(lines)) if lines else None
-    except (SyntaxError, ValueError, RecursionError):
+def _text_of(function: types.FunctionType) -> Text | None:
+    found = find_function(function)
+    if found is None:
         return None
-    if source is None:
-        return None
-    for definition in source.definitions:
-        if (definition.first_line, definition.name) == (code.co_firstlineno, code.co_name):
-            cells = dict(zip(code.co_freevars, found.__closure__ or ()))
-            return Text(definition.node, source, _NamesOf(found.__globals__, cells))
-    return None
+    cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
+    return Text(*found, _NamesOf(function.__globals__, cells))
 
 
 def _annotation(found: object, function: types.FunctionType) -> Annotation:
@@ -365,47 +355,10 @@ def _behind(found: object) -> object:
 @functools.lru_cache(maxsize=512)
 def _text_members(cls: type) -> definitions.SourceMembers | None:
     """Return the members of a class by its text, or None where there is none."""
-    module = sys.modules.get(cls.__module__)
-    path = getattr(module, "__file__", None)
-    first = next((f for f in vars(cls).values() if isinstance(f, types.FunctionType)), None)
-    if first is not None:
-        path = first.__code__.co_filename
-    if path is None:
+    found = find_class(cls)
+    if found is None:
         return None
-    lines = linecache.getlines(path, getattr(module, "__dict__", None))
-    if not lines:
-        return None
-    try:
-        source = parse(path, "".join(lines))
-    except SyntaxError:
-        return None
-    nodes = _find_classes(source.tree, cls.__qualname__)
-    if len(nodes) > 1:
-        line = first.__code__.co_firstlineno if first is not None else 0
-        nodes = [n for n in nodes if n.lineno <= line <= (n.end_lineno or 0)]
-    if not nodes:
-        return None
-    resolver = _NamesOf(vars(module) if module is not None else {})
+    resolver = _NamesOf(vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {})
     known = wellknown.well_known(f"{cls.__module__}.{cls.__qualname__}")
     kind = known.kind if isinstance(known, Class) else _kind_of(cls)[0]
-    return definitions.SourceMembers(nodes[-1], source, resolver, (), kind)
-
-
-def _find_classes(tree: ast.AST, qualname: str) -> list[ast.ClassDef]:
-    """Return the classes of that name, by the way that leads to them."""
-    nodes: list[ast.AST] = [tree]
-    for part in qualname.split("."):
-        if part == "<locals>":
-            continue
-        nodes = [child for node in nodes for child in _scopes_in(node) if child.name == part]
-    return [n for n in nodes if isinstance(n, ast.ClassDef)]
-
-
-def _scopes_in(node: ast.AST) -> list[ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef]:
-    found = []
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            found.append(child)
-        else:
-            found.extend(_scopes_in(child))
-    return found
+    return definitions.SourceMembers(*found, resolver, (), kind)

@@ -23,7 +23,7 @@ from dslmut.checking.paths import (
     while_,
     with_,
 )
-from dslmut.checking.targets import change_item, store
+from dslmut.checking.targets import change_item, set_attribute, store
 from dslmut.checking.values import is_tensor
 from dslmut.checking.walk import Walk, default_values
 
@@ -61,7 +61,7 @@ def augmented_assign(walk: Walk, node: ast.AugAssign) -> None:
             walk, node, replace(loaded, type=loaded.type if loaded.type.trained else en.FIELD)
         )
     elif isinstance(target, ast.Attribute):
-        walk.set_attribute(target, Value(value.type), None)
+        set_attribute(walk, target, Value(value.type), None)
     elif is_tensor(owner) or owner.inside_model:
         store(walk, target, value, None)
     else:  # a container's item: a tensor is changed itself

@@ -6,13 +6,15 @@ import ast
 
 from dslmut.checking import entities as en
 from dslmut.checking.entities import Kind
-from dslmut.checking.facts import Verb
+from dslmut.checking.facts import FieldSet, Note, Opaque, Verb
+from dslmut.checking.knowledge import MACHINERY, SCRATCH
 from dslmut.checking.origins import (
+    Root,
     Value,
     join_all,
     part,
 )
-from dslmut.checking.values import is_tensor
+from dslmut.checking.values import SETTLED, attribute_owners, is_ordinary, is_tensor
 from dslmut.checking.walk import Walk
 
 
@@ -39,7 +41,7 @@ def store(
                 fix = "bind a name, and set the field in a statement: `m.w = name`"
                 if walk.opaque(target, walk.peek(target.value), what, fix):
                     return
-            walk.set_attribute(target, value, source)
+            set_attribute(walk, target, value, source)
         case ast.Subscript():
             store_item(walk, target, value)
         case ast.Starred(value=inner):
@@ -83,6 +85,49 @@ def _positions(targets: list[ast.expr], value: Value) -> list[Value]:
     behind = known - (wanted - star - 1)
     caught = Value(en.container(), contents=(join_all(value.contents[star:behind]),))
     return [*value.contents[:star], caught, *value.contents[behind:]]
+
+
+def set_attribute(
+    walk: Walk, target: ast.Attribute, value: Value, literal: ast.expr | None
+) -> None:
+    """Assign an attribute: a change of a model, an error on a value, or nobody's business."""
+    owner = walk.evaluate(target.value)
+    if _replaces(walk, target, owner):
+        return
+    walk.facts.record(FieldSet(target, owner, target.attr, value, literal))
+    if not is_ordinary(owner) and target.attr not in SCRATCH:
+        walk.facts.note(target, Note.FIELD)
+    if owner.type.kind in (Kind.MODEL, Kind.PART):
+        walk.facts.note(target, Note.MODEL)
+    if owner.contents or not all(o.root is Root.FRESH for o in owner.origins):
+        walk.facts.note(target, Note.SHARED)
+    walk.note_alias(target, value)
+    owners = frozenset(attribute_owners(owner, target.attr))
+    walk.change(target, target.value, owners, Verb.FIELD, target.attr)
+    if not is_tensor(owner):
+        declared = owner.type.cls.members.field(target.attr) if owner.type.cls else None
+        fields = [o.deeper(target.attr) for o in owners]
+        walk.rewritten(target, fields, declared is not None and declared.trained)
+    # A model copies tensors; of an unknown value it is not known that it comes to hold it.
+    copied = SETTLED | {Kind.UNKNOWN} if owner.inside_model else SETTLED
+    if is_ordinary(owner) or value.type.kind not in copied:
+        walk.hold(target.value, value, target)
+
+
+def _replaces(walk: Walk, target: ast.Attribute, owner: Value) -> bool:
+    """Record an assignment that exchanges the machinery of a model, and say whether it does."""
+    name, cls = target.attr, owner.entity
+    if isinstance(cls, en.Class) and cls.kind is Kind.MODEL:
+        what = f"`{cls.name}.{name} = ...` changes all models of the class"
+        walk.facts.record(Opaque(target, what, "set the field of one model"))
+        return True
+    if name == "data" and owner.in_storage:
+        what = "`.data = ...` gives the parameter other memory, which nobody else knows of"
+        return walk.opaque(target, owner, what, "set the field: `m.w = value`, or `p.copy_(value)`")
+    if name in MACHINERY and not is_tensor(owner):
+        what = f"`{name}` belongs to the machinery of a module"
+        return walk.opaque(target, owner, what, "define it in the class")
+    return False
 
 
 def store_item(walk: Walk, target: ast.Subscript, value: Value) -> None:

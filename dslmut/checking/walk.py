@@ -17,7 +17,6 @@ from dslmut.checking.facts import (
     Alias,
     Change,
     Facts,
-    FieldSet,
     Kept,
     Note,
     Opaque,
@@ -25,7 +24,6 @@ from dslmut.checking.facts import (
     Verb,
     Write,
 )
-from dslmut.checking.knowledge import MACHINERY, SCRATCH
 from dslmut.checking.memory import Memory
 from dslmut.checking.names import Names
 from dslmut.checking.origins import (
@@ -43,7 +41,7 @@ from dslmut.checking.origins import (
 from dslmut.checking.resolve import Resolver, type_of
 from dslmut.checking.source import FunctionNode, Source
 from dslmut.checking.trees import root_name
-from dslmut.checking.values import SETTLED, attribute_owners, is_ordinary, is_tensor
+from dslmut.checking.values import SETTLED
 
 Handler = Callable[["Walk", ast.AST], object]
 Handlers = Mapping[type[ast.AST], Handler]
@@ -328,47 +326,6 @@ class Walk(Names):
             if site is not None:
                 return Alias(name, *site)
         return None
-
-    def set_attribute(self, target: ast.Attribute, value: Value, literal: ast.expr | None) -> None:
-        """Assign an attribute: a change of a model, an error on a value, or nobody's business."""
-        owner = self.evaluate(target.value)
-        if self._replaces(target, owner):
-            return
-        self.facts.record(FieldSet(target, owner, target.attr, value, literal))
-        if not is_ordinary(owner) and target.attr not in SCRATCH:
-            self.facts.note(target, Note.FIELD)
-        if owner.type.kind in (Kind.MODEL, Kind.PART):
-            self.facts.note(target, Note.MODEL)
-        if owner.contents or not all(o.root is Root.FRESH for o in owner.origins):
-            self.facts.note(target, Note.SHARED)
-        self.note_alias(target, value)
-        owners = frozenset(attribute_owners(owner, target.attr))
-        self.change(target, target.value, owners, Verb.FIELD, target.attr)
-        if not is_tensor(owner):
-            declared = owner.type.cls.members.field(target.attr) if owner.type.cls else None
-            fields = [o.deeper(target.attr) for o in owners]
-            self.rewritten(target, fields, declared is not None and declared.trained)
-        # A model copies tensors; of an unknown value it is not known that it comes to hold it.
-        copied = SETTLED | {Kind.UNKNOWN} if owner.inside_model else SETTLED
-        if is_ordinary(owner) or value.type.kind not in copied:
-            self.hold(target.value, value, target)
-
-    def _replaces(self, target: ast.Attribute, owner: Value) -> bool:
-        """Record an assignment that exchanges the machinery of a model, and say whether it does."""
-        name, cls = target.attr, owner.entity
-        if isinstance(cls, en.Class) and cls.kind is Kind.MODEL:
-            what = f"`{cls.name}.{name} = ...` changes all models of the class"
-            self.facts.record(Opaque(target, what, "set the field of one model"))
-            return True
-        if name == "data" and owner.in_storage:
-            what = "`.data = ...` gives the parameter other memory, which nobody else knows of"
-            return self.opaque(
-                target, owner, what, "set the field: `m.w = value`, or `p.copy_(value)`"
-            )
-        if name in MACHINERY and not is_tensor(owner):
-            what = f"`{name}` belongs to the machinery of a module"
-            return self.opaque(target, owner, what, "define it in the class")
-        return False
 
     def opaque(self, node: ast.AST, owner: Value, what: str, fix: str) -> bool:
         """Record a construct that cannot be followed, if it concerns a model; say whether it does."""
