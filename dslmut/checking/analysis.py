@@ -27,6 +27,7 @@ from dslmut.checking.running import run, walk_function
 from dslmut.checking.source import Definition, FunctionNode, Source, parse, read
 from dslmut.checking.statements import STATEMENTS
 from dslmut.checking.static import ModuleFile, Project, StaticResolver, home_of
+from dslmut.checking.summaries import Summary, remember
 from dslmut.checking.suppress import suppressed
 from dslmut.checking.walk import Walk
 from dslmut.diagnostics.model import Diagnostic, Position
@@ -41,6 +42,7 @@ class Analysis:
     signature: Signature
     facts: Facts
     diagnostics: tuple[Diagnostic, ...]
+    summary: Summary | None = None
 
 
 def analyse(
@@ -56,12 +58,13 @@ def analyse(
     """
     signature = signature_of(definition, resolver)
     found = list(mutation.check_signature(signature, source, extern))
-    facts = Facts()
+    facts, summary = Facts(), None
     if not extern:
         walk = walk_function(
             source, definition.node, resolver, HANDLERS, resolver.memory, signature
         )
         facts = walk.facts
+        summary = remember(resolver.memory, walk, signature.parameters)
         found += mutation.check_calls(facts, source, restricted=True)
         found += mutation.check_changes(facts, signature, source)
         found += mutation.check_rebindings(facts, signature, source)
@@ -71,7 +74,8 @@ def analyse(
         found += escape.check_escapes(facts, signature, source)
         found += fresh.check_fresh(facts, signature, source)
         found += differentiating.check_differentiation(facts, source)
-    return Analysis(signature, facts, tuple(sorted(suppressed(found, source), key=_order)))
+    shown = tuple(sorted(suppressed(found, source), key=_order))
+    return Analysis(signature, facts, shown, summary)
 
 
 def signature_of(definition: Definition, resolver: Resolver) -> Signature:
@@ -128,6 +132,7 @@ def check_source(source: Source, file: ModuleFile) -> list[Diagnostic]:
             found += optimizers.check_body(source, definition, resolver)
         elif not any(_is_function(s) for s in definition.outer):
             walk = walk_function(source, node, resolver, HANDLERS, resolver.memory)
+            remember(resolver.memory, walk, read_parameters(node, resolver))
             found += _check_calls(walk.facts, source)
     return sorted(suppressed(_unique(found), source), key=_order)
 

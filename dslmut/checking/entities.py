@@ -29,6 +29,8 @@ class Kind(enum.Enum):
     OBJECT = "object"  # an ordinary object of Python, outside of the system
     UNKNOWN = "unknown"
 
+    __hash__ = object.__hash__  # that of Enum is written in Python, and this is asked all the time
+
 
 MARKABLE = frozenset({Kind.MODEL, Kind.STATE, Kind.REFERENCE})
 """What ``Mut`` may annotate and ``mut`` may mark."""
@@ -150,11 +152,19 @@ class Role(enum.Enum):
 
 @dataclass(frozen=True, eq=False)
 class Text:
-    """The text of a function, with what the names in it stand for."""
+    """The text of a function, with what the names in it stand for.
+
+    Args:
+        node: The function.
+        source: The file.
+        resolver: Of the names in it.
+        read: What it does, where it has been read already.
+    """
 
     node: FunctionNode
     source: Source
     resolver: Resolver
+    read: object = None
 
 
 @dataclass(frozen=True)

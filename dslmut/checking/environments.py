@@ -33,6 +33,9 @@ class Binding:
 
 def _first(sites: Iterable[tuple[Origin, Span]]) -> frozenset[tuple[Origin, Span]]:
     """Keep the first place for each root."""
+    sites = sites if isinstance(sites, list) else list(sites)
+    if len(sites) < 2:
+        return frozenset(sites)
     first: dict[tuple[Root, str], tuple[Origin, Span]] = {}
     for site in sorted(sites, key=_place):
         first.setdefault((site[0].root, site[0].name), site)

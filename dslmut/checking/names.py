@@ -46,6 +46,7 @@ class Names:
         self.locals = bound_names(scope)
         self.own: frozenset[str] = frozenset()  # the names of a comprehension
         self.running = False
+        self.known: dict[str, Value] = {}  # what names from outside stand for
         self.env = Environment()
         self.ever = Environment()
         self.rebound = rebound_inside(scope) if "nonlocal" in source.text else frozenset()
@@ -90,14 +91,14 @@ class Names:
 
     def outside(self, name: str) -> Value:
         """Return what a name of the module or of an enclosing plain function stands for."""
-        entity = self.resolver.name(name)
-        type_ = type_of(entity)
-        origins = frozenset({Origin(Root.OUTER, name, type_.kind)})
-        return Value(
-            type_,
-            origins if entity is None or isinstance(entity, en.Instance) else frozenset(),
-            entity=entity,
-        )
+        known = self.root.known
+        if name not in known:
+            entity = self.resolver.name(name)
+            type_ = type_of(entity)
+            origins = frozenset({Origin(Root.OUTER, name, type_.kind)})
+            foreign = entity is None or isinstance(entity, en.Instance)
+            known[name] = Value(type_, origins if foreign else frozenset(), entity=entity)
+        return known[name]
 
     def binding(self, name: str) -> Binding | None:
         """Return the binding of a name, of an enclosing function too."""

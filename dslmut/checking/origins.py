@@ -41,6 +41,8 @@ class Root(enum.Enum):
     PARAM = "a parameter without `Mut`"
     OUTER = "a variable from outside"
 
+    __hash__ = object.__hash__  # that of Enum is written in Python
+
 
 @dataclass(frozen=True, slots=True)
 class Origin:
@@ -62,7 +64,7 @@ class Origin:
         """Return the origin of a part."""
         if len(self.path) == DEPTH or self.path == (ANYWHERE,):
             return self
-        return replace(self, path=(*self.path, step))
+        return Origin(self.root, self.name, self.kind, (*self.path, step))
 
     @property
     def changeable(self) -> bool:

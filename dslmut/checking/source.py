@@ -80,11 +80,18 @@ class Source:
 
     def span(self, node: ast.AST) -> Span:
         """Say where a statement or expression stands."""
-        return Span(
-            self.path,
-            self._position(node.lineno, node.col_offset),  # pyright: ignore[reportAttributeAccessIssue]
-            self._position(node.end_lineno, node.end_col_offset),  # pyright: ignore[reportAttributeAccessIssue]
-        )
+        known = self._spans.get(node)
+        if known is None:
+            known = self._spans[node] = Span(
+                self.path,
+                self._position(node.lineno, node.col_offset),  # pyright: ignore[reportAttributeAccessIssue]
+                self._position(node.end_lineno, node.end_col_offset),  # pyright: ignore[reportAttributeAccessIssue]
+            )
+        return known
+
+    @functools.cached_property
+    def _spans(self) -> dict[ast.AST, Span]:
+        return {}
 
     def segment(self, node: ast.AST) -> str:
         """Return the text of a node."""

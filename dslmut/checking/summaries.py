@@ -14,6 +14,7 @@ from dslmut.checking import entities as en
 from dslmut.checking.arguments import matched
 from dslmut.checking.entities import Class, Function, Kind, Parameter, Passing, Role, Text, Type
 from dslmut.checking.facts import Write
+from dslmut.checking.memory import Memory
 from dslmut.checking.origins import (
     ANYWHERE,
     NOTHING,
@@ -29,6 +30,7 @@ from dslmut.checking.origins import (
 )
 from dslmut.checking.resolve import read_parameters
 from dslmut.checking.running import result_of, walk_function
+from dslmut.checking.source import FunctionNode, Source
 from dslmut.checking.walk import Walk
 
 DEPTH = 5
@@ -43,12 +45,12 @@ class Summary:
     """What a function does with its parameters.
 
     Args:
-        parameters: Their names.
+        types: Of the parameters.
         gives: Its result, in terms of them.
         writes: What it writes of them.
     """
 
-    parameters: frozenset[str]
+    types: tuple[Type, ...]
     gives: Value
     writes: Mapping[Origin, Write]
 
@@ -101,10 +103,11 @@ def summary_of(walk: Walk, function: Function, arguments: Mapping[str, Value]) -
         return None
     memory = walk.memory
     types = {n: v.type for n, v in arguments.items() if v.type.kind in _TELLING}
-    key = (text.source.path, text.node.lineno, text.node.col_offset)
-    variants = memory.known.setdefault(key, {})
     parameters = _parameters(text, function, types)
     variant = tuple(p.type for p in parameters)
+    if isinstance(text.read, Summary) and text.read.types == variant:
+        return text.read
+    variants = memory.known.setdefault(_key(text.source, text.node), {})
     if variant not in variants:
         if memory.depth == DEPTH or len(variants) == VARIANTS:
             return None
@@ -115,6 +118,17 @@ def summary_of(walk: Walk, function: Function, arguments: Mapping[str, Value]) -
     found = variants[variant]
     assert found is None or isinstance(found, Summary)
     return found
+
+
+def remember(memory: Memory, walk: Walk, parameters: tuple[Parameter, ...]) -> Summary:
+    """Keep what a walk over a function has found, for its callers."""
+    found = _summary(walk, parameters)
+    memory.known.setdefault(_key(walk.source, walk.function), {})[found.types] = found
+    return found
+
+
+def _key(source: Source, node: FunctionNode) -> tuple[str, int, int]:
+    return (source.path, node.lineno, node.col_offset)
 
 
 _TELLING = frozenset({*en.MARKABLE, Kind.TENSOR, Kind.FIELD, Kind.PART})
@@ -136,10 +150,14 @@ def _read(walk: Walk, text: Text, parameters: tuple[Parameter, ...]) -> Summary:
     inner = walk_function(
         text.source, text.node, text.resolver, walk.handlers, walk.memory, parameters=parameters
     )
+    return _summary(inner, parameters)
+
+
+def _summary(walk: Walk, parameters: tuple[Parameter, ...]) -> Summary:
     return Summary(
-        frozenset(p.name for p in parameters),
-        result_of(inner, text.node, text.node),
-        {o: w for o, w in inner.writes.items() if o.root in (Root.PARAM, Root.MUT)},
+        tuple(p.type for p in parameters),
+        result_of(walk, walk.function, walk.function),
+        {o: w for o, w in walk.writes.items() if o.root in (Root.PARAM, Root.MUT)},
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar, overload
 
 from dslmut.checking.analysis import Analysis, analyse
 from dslmut.checking.definitions import decorator_word, function_from
-from dslmut.checking.entities import Function, Role, Word
+from dslmut.checking.entities import Function, Role, Text, Word
 from dslmut.checking.live import LiveResolver
 from dslmut.checking.resolve import read_annotation
 from dslmut.checking.scopes import is_generator
@@ -184,8 +184,14 @@ def _entity(
         result = read_annotation(node.returns, resolver)
         made = Function(name, role, None, result.type, node.returns is not None)
     method = owner is not None and not _is_static(node)
+    text = Text(node, source, resolver, analysis.summary)
     return replace(
-        made, name=name, role=role, parameters=analysis.signature.parameters, method=method
+        made,
+        name=name,
+        role=role,
+        parameters=analysis.signature.parameters,
+        method=method,
+        text=lambda: text,
     )
 
 
