@@ -21,30 +21,36 @@ def backward(walk: Walk, node: ast.AST, values: Iterable[Value]) -> None:
             walk.facts.record(Late(node, use.changed, min(use.origins, key=str)))
 
 
-def note_writes(walk: Walk, node: ast.Call, function: Function, given: list[Given]) -> None:
-    """Note the tensors that a call writes, where somebody wants to know."""
+def note_writes(
+    walk: Walk,
+    node: ast.Call,
+    function: Function,
+    given: list[Given],
+    receiver: Value | None = None,
+) -> None:
+    """Note the tensors of models that a call writes.
+
+    Args:
+        walk: The walk.
+        node: The call.
+        function: What is called.
+        given: The arguments.
+        receiver: Of a method.
+    """
     if function.qualified in kn.PARAMETER_WRITERS and given:
         walk.rewritten(node, given[0].value.origins, trained=True)
-    elif walk.memory.depth or any(w.differentiates for w in walk.callers()):
-        for origin, write in _effects(walk, function, given):
-            walk.rewritten(node, [origin], write.trained)
+    for origin, write in _effects(walk, function, given, receiver):
+        walk.rewritten(node, [origin], write.trained)
 
 
 def _effects(
     walk: Walk, function: Function, given: list[Given], receiver: Value | None = None
 ) -> Iterable[tuple[Origin, Write]]:
     arguments = bound(function, given, receiver)
-    found = summary_of(walk, function, arguments) if arguments is not None else None
-    return effects(function, found, arguments or {}) if found is not None else ()
-
-
-def note_method_writes(
-    walk: Walk, node: ast.Call, method: Function, given: list[Given], receiver: Value
-) -> None:
-    """Note the tensors that a call of a method writes, where somebody wants to know."""
-    if walk.memory.depth or any(w.differentiates for w in walk.callers()):
-        for origin, write in _effects(walk, method, given, receiver):
-            walk.rewritten(node, [origin], write.trained)
+    if arguments is None or not any(v.inside_model for v in arguments.values()):
+        return ()
+    found = summary_of(walk, function, arguments)
+    return effects(function, found, arguments) if found is not None else ()
 
 
 def check_differentiated(walk: Walk, node: ast.Call, by: Function, given: list[Given]) -> None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from dslmut.checking import entities as en
 from dslmut.checking import knowledge as kn
 from dslmut.checking.arguments import mark, mark_all, meet
-from dslmut.checking.differentiation import backward, note_method_writes
+from dslmut.checking.differentiation import backward, note_writes
 from dslmut.checking.entities import Function, Kind, Role
 from dslmut.checking.facts import Call, Passed, Verb
 from dslmut.checking.origins import (
@@ -74,7 +74,7 @@ def _own_method(
         mark(walk, receiver, method.name)
     rest = method.parameters and method.parameters[1:] if method.method else method.parameters
     meet(walk, node, replace(method, parameters=rest, method=False), given, passed)
-    note_method_writes(walk, node, method, given, receiver.value)
+    note_writes(walk, node, method, given, receiver.value)
     return result(walk, node, method, given, receiver.value)
 
 
