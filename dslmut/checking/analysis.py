@@ -64,7 +64,7 @@ def analyse(
             source, definition.node, resolver, HANDLERS, resolver.memory, signature
         )
         facts = walk.facts
-        summary = remember(resolver.memory, walk, signature.parameters)
+        summary = remember(resolver.memory, walk)
         found += mutation.check_calls(facts, source, restricted=True)
         found += mutation.check_changes(facts, signature, source)
         found += mutation.check_rebindings(facts, signature, source)
@@ -132,7 +132,7 @@ def check_source(source: Source, file: ModuleFile) -> list[Diagnostic]:
             found += optimizers.check_body(source, definition, resolver)
         elif not any(_is_function(s) for s in definition.outer):
             walk = walk_function(source, node, resolver, HANDLERS, resolver.memory)
-            remember(resolver.memory, walk, read_parameters(node, resolver))
+            remember(resolver.memory, walk)
             found += _check_calls(walk.facts, source)
     return sorted(suppressed(_unique(found), source), key=_order)
 

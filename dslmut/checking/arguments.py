@@ -50,7 +50,8 @@ def arguments(walk: Walk, node: ast.Call) -> list[Given]:
     """Evaluate the arguments of a call, in order: each waits until the last is evaluated."""
     given = [_argument(walk, a, None) for a in node.args]
     given += [_argument(walk, k.value, k.arg, star=k.arg is None) for k in node.keywords]
-    return [replace(g, value=walk.used(walk.done(g.node))) for g in given]
+    now = ((g, walk.used(walk.done(g.node))) for g in given)
+    return [g if value is g.value else replace(g, value=value) for g, value in now]
 
 
 def _argument(walk: Walk, node: ast.expr, keyword: str | None, star: bool = False) -> Given:

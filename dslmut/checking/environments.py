@@ -42,8 +42,9 @@ def _first(sites: Iterable[tuple[Origin, Span]]) -> frozenset[tuple[Origin, Span
     return frozenset(first.values())
 
 
-def _place(site: tuple[Origin, Span]) -> tuple[object, str]:
-    return (site[1].start, str(site[0]))
+def _place(site: tuple[Origin, Span]) -> tuple[object, ...]:
+    origin, span = site
+    return (span.start.line, span.start.column, origin.name, origin.path)
 
 
 class Environment(dict[str, Binding]):
@@ -71,6 +72,8 @@ class Environment(dict[str, Binding]):
 def outdate(value: Value, changed: frozenset[Origin], place: Span) -> Value:
     """Mark those parameters that a value was computed from which are changed at a place."""
     graph = value.graph
+    if not graph and not value.contents:
+        return value
     if any(_outdated(u, changed) for u in graph):
         graph = frozenset(replace(u, changed=place) if _outdated(u, changed) else u for u in graph)
     contents = tuple(outdate(v, changed, place) for v in value.contents)
@@ -85,6 +88,8 @@ def _outdated(use: Use, changed: frozenset[Origin]) -> bool:
 
 def age(value: Value, changed: Iterable[Origin]) -> Value:
     """Mark those field reads of a value, and of what it holds, stale that a change may show in."""
+    if not value.reads and not value.contents:
+        return value
     changed = frozenset(changed)
     contents = tuple(age(v, changed) for v in value.contents)
     reads = value.reads

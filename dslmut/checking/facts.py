@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import enum
+import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
@@ -316,12 +317,12 @@ class Signature:
         """Return the name that messages use."""
         return self.definition.name
 
-    @property
+    @functools.cached_property
     def mut_names(self) -> frozenset[str]:
         """Return the names of the parameters that it may change."""
         return frozenset(p.name for p in self.parameters if p.mut)
 
-    @property
+    @functools.cached_property
     def star_names(self) -> frozenset[str]:
         """Return the names of its ``*args`` and ``**kwargs``."""
         stars = (Passing.STAR, Passing.DOUBLE_STAR)

@@ -16,7 +16,7 @@ from dslmut.checking.knowledge import NO_GRADIENTS
 from dslmut.checking.memory import Memory
 from dslmut.checking.origins import NOTHING, Given, Origin, Root, Value, holding, join
 from dslmut.checking.resolve import Resolver, read_parameters
-from dslmut.checking.scopes import arguments_of, is_generator
+from dslmut.checking.scopes import arguments_of
 from dslmut.checking.source import FunctionNode, Source
 from dslmut.checking.walk import Handlers, Walk
 
@@ -53,6 +53,7 @@ def walk_function(
     if signature is not None:
         parameters = signature.parameters
     declared = tuple(read_parameters(node, resolver) if parameters is None else parameters)
+    walk.parameters = declared
     while True:
         # Again where a function inside rebinds names of this one.
         before = dict(walk.ever) if walk.rebound else {}
@@ -156,7 +157,7 @@ def follow(
         What it gives; None where it is defined elsewhere, or cannot be followed.
     """
     child = _followed(walk, function, given, call)
-    return result_of(child, child.function, call) if child is not None else None
+    return result_of(child, call) if child is not None else None
 
 
 def writes_inside(
@@ -234,9 +235,9 @@ def age_what_may_change(walk: Walk, function: Value) -> None:
     walk.env.stale(frozenset(o for o in seen if o.kind is en.Kind.MODEL and o.changeable))
 
 
-def result_of(walk: Walk, node: FunctionNode, call: ast.AST) -> Value:
+def result_of(walk: Walk, call: ast.AST) -> Value:
     """Return what a walk over a function has found it to give."""
-    if is_generator(node):
+    if walk.generates:
         # Its body runs when it is asked for items, as a function's does when it is called.
         return holding([walk.yielded], walk.fresh(call, en.Kind.CALLABLE))
     return walk.returned or NOTHING

@@ -76,7 +76,7 @@ class Source:
     @functools.cached_property
     def definitions(self) -> tuple[Definition, ...]:
         """All functions and lambdas, the outer ones before those inside them."""
-        return tuple(_definitions(self.tree, ()))
+        return tuple(_definitions(self.tree))
 
     def span(self, node: ast.AST) -> Span:
         """Say where a statement or expression stands."""
@@ -133,9 +133,15 @@ def parse(path: str, text: str) -> Source:
     return Source(path, text, ast.parse(text, filename=path))
 
 
-def _definitions(node: ast.AST, outer: tuple[Scope, ...]) -> Iterator[Definition]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, FunctionNode):
-            yield Definition(child, outer)
-        inside = (*outer, child) if isinstance(child, Scope) else outer
-        yield from _definitions(child, inside)
+_LEAVES = (ast.Constant, ast.Name, ast.expr_context, ast.operator, ast.cmpop, ast.alias)
+
+
+def _definitions(tree: ast.Module) -> Iterator[Definition]:
+    rest: list[tuple[ast.AST, tuple[Scope, ...]]] = [(tree, ())]
+    while rest:
+        node, outer = rest.pop()
+        if isinstance(node, FunctionNode):
+            yield Definition(node, outer)
+        inside = (*outer, node) if isinstance(node, Scope) else outer
+        children = [c for c in ast.iter_child_nodes(node) if not isinstance(c, _LEAVES)]
+        rest += [(c, inside) for c in reversed(children)]

@@ -30,6 +30,7 @@ from dslmut.checking.origins import (
 )
 from dslmut.checking.resolve import read_parameters
 from dslmut.checking.running import result_of, walk_function
+from dslmut.checking.scopes import arguments_of
 from dslmut.checking.source import FunctionNode, Source
 from dslmut.checking.walk import Walk
 
@@ -120,9 +121,9 @@ def summary_of(walk: Walk, function: Function, arguments: Mapping[str, Value]) -
     return found
 
 
-def remember(memory: Memory, walk: Walk, parameters: tuple[Parameter, ...]) -> Summary:
+def remember(memory: Memory, walk: Walk) -> Summary:
     """Keep what a walk over a function has found, for its callers."""
-    found = _summary(walk, parameters)
+    found = _summary(walk)
     memory.known.setdefault(_key(walk.source, walk.function), {})[found.types] = found
     return found
 
@@ -136,8 +137,11 @@ _TELLING = frozenset({*en.MARKABLE, Kind.TENSOR, Kind.FIELD, Kind.PART})
 
 def _parameters(text: Text, function: Function, types: Mapping[str, Type]) -> tuple[Parameter, ...]:
     """Return the parameters; one without annotation has the type of its argument."""
-    declared = {p.name: p for p in function.parameters or ()}
-    found = (declared.get(p.name, p) for p in read_parameters(text.node, text.resolver))
+    found = function.parameters or ()
+    if len(found) != len(arguments_of(text.node)):  # without that of a class method's class
+        declared = {p.name: p for p in found}
+        everything = read_parameters(text.node, text.resolver)
+        found = tuple(declared.get(p.name, p) for p in everything)
     return tuple(
         p
         if p.type.kind is not Kind.UNKNOWN or p.name not in types
@@ -150,13 +154,13 @@ def _read(walk: Walk, text: Text, parameters: tuple[Parameter, ...]) -> Summary:
     inner = walk_function(
         text.source, text.node, text.resolver, walk.handlers, walk.memory, parameters=parameters
     )
-    return _summary(inner, parameters)
+    return _summary(inner)
 
 
-def _summary(walk: Walk, parameters: tuple[Parameter, ...]) -> Summary:
+def _summary(walk: Walk) -> Summary:
     return Summary(
-        tuple(p.type for p in parameters),
-        result_of(walk, walk.function, walk.function),
+        tuple(p.type for p in walk.parameters),
+        result_of(walk, walk.function),
         {o: w for o, w in walk.writes.items() if o.root in (Root.PARAM, Root.MUT)},
     )
 

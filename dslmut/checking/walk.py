@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from dslmut.checking import entities as en
-from dslmut.checking.entities import Kind
+from dslmut.checking.entities import Kind, Parameter
 from dslmut.checking.environments import Binding, Environment, meet
 from dslmut.checking.facts import (
     Alias,
@@ -91,6 +91,8 @@ class Walk(Names):
         self.returned: Value | None = None
         self.writes: dict[Origin, Write] = {}
         self.differentiates = False
+        self.generates = False
+        self.parameters: tuple[Parameter, ...] = ()
         self.without_gradients = caller is not None and caller.without_gradients
         self.alive = True
         self.loops: list[Loop] = []
@@ -155,6 +157,7 @@ class Walk(Names):
 
     def yields(self, value: Value) -> None:
         """Note that the function may yield a value."""
+        self.generates = True
         # In the environment, where changes between one item and the next age it.
         before = self.env.get(_YIELDED)
         self.env[_YIELDED] = Binding(join(before.value, value) if before else value)
