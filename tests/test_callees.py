@@ -144,7 +144,7 @@ def changed_in_a_loop_over_a_generator(m: Mut[Net]) -> Tensor:
 @fn
 def changed_by_what_is_mapped(m: Mut[Net]) -> Tensor:
     old = m.w
-    list(map(lambda _: double(mut(m)), [1, 2]))
+    list(map(lambda _: double(mut(m)), [1, 2]))  # noqa: C417
     return old
 
 
@@ -156,7 +156,25 @@ def changed_by_a_partial(m: Mut[Net]) -> Tensor:
     return old
 
 
-PROGRAMS = [f for name, f in list(globals().items()) if name.startswith(("of_", "changed", "yielded"))]
+@fn
+def statistics(m: Mut[nn.BatchNorm1d], x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    before, weight = m.running_mean, m.weight
+    m(x)
+    return before, weight, m.running_mean
+
+
+def test_a_forward_pass_moves_statistics() -> None:
+    m = nn.BatchNorm1d(3)
+    before, weight, after = statistics(mut(m), torch.ones(4, 3))
+    assert torch.equal(before, torch.zeros(3))
+    assert weight is m.weight  # which is no copy
+    assert after is m.running_mean
+    assert not torch.equal(after, before)
+
+
+PROGRAMS = [
+    f for name, f in list(globals().items()) if name.startswith(("of_", "changed", "yielded"))
+]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda f: f.__name__)
@@ -182,7 +200,7 @@ def nothing_changes(m: Mut[Net], x: Tensor) -> Tensor:
         return (q.w * x).sum()
 
     old = m.w
-    total = loss(m) + sum(map(lambda v: (old * v).sum(), [x, 2 * x]))
+    total = loss(m) + sum(map(lambda v: (old * v).sum(), [x, 2 * x]))  # noqa: C417
     return total * old.sum()
 
 

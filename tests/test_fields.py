@@ -823,3 +823,35 @@ def test_a_name_that_is_near_to_none_is_answered_with_all_of_them() -> None:
         @fn
         def f(m: Mut[Pair]) -> None:
             m.zzz = m.left
+
+
+class Watched(nn.Module):
+    """A model that sees to its assignments itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.ones(2))
+        self.seen: list[tuple[str, object]] = []
+        self.steps = 0
+
+    def __setattr__(self, name: str, value: object) -> None:
+        if "seen" in self.__dict__:
+            self.seen.append((name, value))
+        super().__setattr__(name, value)
+
+
+@fn
+def count(m: Mut[Watched]) -> None:
+    m.steps = 3
+    m.steps += 1
+    m.w = 2 * m.w
+
+
+def test_a_models_own_setattr_is_asked_for_plain_attributes() -> None:
+    m = Watched()
+    m.seen.clear()
+    w = m.w
+    count(mut(m))
+    assert m.seen == [("steps", 3), ("steps", 4)]
+    assert m.steps == 4
+    assert m.w is w

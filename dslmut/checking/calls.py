@@ -92,6 +92,7 @@ def apply(walk: Walk, node: ast.Call, callee: Value, given: list[Given]) -> Valu
     mark_all(walk, given, "this call")
     if is_callable_model(callee):
         out = fresh_tensor(walk.fresh(node, Kind.TENSOR), *(g.value for g in given))
+        walk.forward_runs(callee)
         return walk.differentiable(out, callee)
     return unknown_result(walk, node, [g.value for g in given])
 

@@ -41,6 +41,9 @@ MODULE_TENSORS = frozenset(
 )
 """Those whose parts are tensors."""
 
+STATISTICS = frozenset({"running_mean", "running_var", "num_batches_tracked"})
+"""Buffers of torch's own modules that a forward pass moves."""
+
 MODULE_PARAMETERS = frozenset({"parameters", "named_parameters", "get_parameter"})
 """Those whose parts are parameters."""
 

@@ -191,6 +191,7 @@ def _module_method(
     field = walk.attribute(value, name)
     if field.type.kind is Kind.MODEL:  # m.enc(x): a call of a module
         out = fresh_tensor(walk.fresh(node, Kind.TENSOR), *(g.value for g in given))
+        walk.forward_runs(field)
         return walk.differentiable(out, field)
     return Value(en.UNKNOWN, frozenset({walk.fresh(node)}))
 

@@ -24,6 +24,7 @@ from dslmut.checking.facts import (
     Verb,
     Write,
 )
+from dslmut.checking.knowledge import STATISTICS
 from dslmut.checking.memory import Memory
 from dslmut.checking.names import Names
 from dslmut.checking.origins import (
@@ -240,6 +241,14 @@ class Walk(Names):
         """Return one item of a container: of several losses, nobody knows which it is."""
         return replace(item, graph=frozenset()) if item.graph else item
 
+    def forward_runs(self, model: Value) -> None:
+        """Note that a model is called: what was read of its statistics is of the past."""
+        if not self.facts.statistics:
+            return
+        reached = {o for o in self.facts.statistics if any(o.overlaps(p) for p in model.origins)}
+        for walk in self.callers():
+            walk.env.stale(frozenset(reached))
+
     def set_graph(self, name: str, graph: frozenset[Use]) -> None:
         """Note what the tensor under a name is computed from, after it was changed itself."""
         binding = self.env.get(name)
@@ -250,6 +259,7 @@ class Walk(Names):
         """Return what an expression reads; if that may be a field, the read is remembered."""
         if not value.in_storage or not value.origins:
             return value
+        self.facts.statistics |= {o for o in value.origins if o.path and o.path[-1] in STATISTICS}
         read = replace(value, reads=value.reads | {Read(id(node), value.origins)})
         return self.differentiable(read, value) if value.type.trained else read
 

@@ -104,8 +104,16 @@ def _write_other(model: nn.Module, name: str, value: Any, fresh: bool) -> None:
     _check_other(model, name, value, fresh)
     if name in model._modules or isinstance(value, nn.Module):
         nn.Module.__setattr__(model, name, value)
+    elif _has_its_own_way(model, name):
+        setattr(model, name, value)
     else:
         object.__setattr__(model, name, value)
+
+
+def _has_its_own_way(model: nn.Module, name: str) -> bool:
+    """Say whether a class of the user's sees to assignments itself."""
+    cls = type(model)
+    return cls.__setattr__ is not nn.Module.__setattr__ and name not in declarations(cls)
 
 
 def _check_other(model: nn.Module, name: str, value: Any, fresh: bool) -> None:
