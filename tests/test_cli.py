@@ -149,7 +149,7 @@ def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
     assert out.startswith("# E1102: Changes something")
     assert "## Instead" in out
     assert main(["explain", "E1120"]) == 2
-    assert "did you mean E110" in capsys.readouterr().err
+    assert "did you mean E11" in capsys.readouterr().err
 
 
 def test_usage(capsys: pytest.CaptureFixture[str]) -> None:

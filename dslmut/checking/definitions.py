@@ -237,8 +237,8 @@ class SourceMembers(Members):
                 case ast.Assign(targets=targets, value=value):
                     for target in targets:
                         yield from (
-                            (name, self._type_of(value, annotated))
-                            for name in _attributes_of(me, target)
+                            (name, self._type_of(source, annotated))
+                            for name, source in _attributes_of(me, target, value)
                         )
                 case ast.AnnAssign(target=ast.Attribute(value=ast.Name(id=owner), attr=name)):
                     if owner == me:
@@ -249,7 +249,7 @@ class SourceMembers(Members):
                 ) if owner == me and maker in _REGISTERING:
                     yield name, _REGISTERED.get(maker, en.PART)
 
-    def _type_of(self, value: ast.expr, annotated: dict[str, Type]) -> Type:
+    def _type_of(self, value: ast.expr | None, annotated: dict[str, Type]) -> Type:
         """Say what ``self.x = value`` makes of the field."""
         if isinstance(value, ast.Name):
             return annotated.get(value.id, en.UNKNOWN)
@@ -293,15 +293,21 @@ def _computes_names(method: ast.AST) -> bool:
     return False
 
 
-def _attributes_of(me: str, target: ast.expr) -> Iterator[str]:
+def _attributes_of(
+    me: str, target: ast.expr, value: ast.expr | None
+) -> Iterator[tuple[str, ast.expr | None]]:
+    """Yield the attributes that an assignment sets, each with its own value where that is written."""
     match target:
         case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner == me:
-            yield name
+            yield name, value
         case ast.Tuple(elts=targets) | ast.List(elts=targets):
-            for inner in targets:
-                yield from _attributes_of(me, inner)
+            values = value.elts if isinstance(value, ast.Tuple | ast.List) else []
+            starred = any(isinstance(e, ast.Starred) for e in (*targets, *values))
+            paired = len(values) == len(targets) and not starred
+            for i, inner in enumerate(targets):
+                yield from _attributes_of(me, inner, values[i] if paired else None)
         case ast.Starred(value=inner):
-            yield from _attributes_of(me, inner)
+            yield from _attributes_of(me, inner, None)
 
 
 def _assigned(body: list[ast.stmt]) -> Iterator[str]:
