@@ -50,7 +50,7 @@ def fn(function: Any = None, /, *, check: bool = True) -> Any:
         The function, or a decorator if no function was given.
 
     Raises:
-        CheckError: E1101 to E1105, E1107, E1108, E0303, E0403, E0901: all that is wrong in one
+        CheckError: E1101 to E1108, E1110, E0303, E0403, E0901: all that is wrong in one
             error. E1109 if there is no text to check.
 
     Example:
