@@ -207,3 +207,47 @@ def test_names_of_other_scopes(tmp_path: Path) -> None:
     path = tmp_path / "scopes.py"
     path.write_text(SCOPES + "from dslmut import fn\n" + SCOPES.replace("\ndef ", "\n@fn\ndef "))
     assert check_file(path, Project()) == []
+
+
+PARTS = """\
+from torch import nn
+
+def first(m: nn.Sequential) -> nn.Module:
+    return m[0]
+"""
+
+CALLER = """\
+from torch import nn
+from dslmut import fn
+from package import first
+
+@fn
+def f(m: nn.Sequential) -> None:
+    first(m).train()
+"""
+
+
+def test_what_a_callee_gives_back_is_read_over_files(tmp_path: Path) -> None:
+    package = tmp_path / "package"
+    package.mkdir()
+    (package / "__init__.py").write_text("from .parts import first as first\n")
+    (package / "parts.py").write_text(PARTS)
+    user = tmp_path / "user.py"
+    user.write_text(CALLER)
+    project = Project()
+    assert codes(user, project) == ["E1102"]
+    (package / "parts.py").write_text(PARTS.replace("m[0]", "nn.Linear(3, 3)"))
+    stamp = (package / "parts.py").stat().st_mtime_ns
+    os.utime(package / "parts.py", ns=(stamp, stamp + 1))
+    project.refresh()
+    assert codes(user, project) == []
+
+
+def test_a_text_that_is_edited_is_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "user.py"
+    here = PARTS + CALLER.replace("from package import first\n", "")
+    project = Project()
+    assert [d.code for d in check_file(path, project, here)] == ["E1102"]
+    edited = here.replace("m[0]", "nn.Linear(3, 3)")
+    assert check_file(path, project, edited) == []
+    assert [d.code for d in check_file(path, project, here)] == ["E1102"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dslmut.checking.entities import Type
+from dslmut.checking.source import FunctionNode
 
 
 @dataclass
@@ -12,9 +13,9 @@ class Memory:
     """What is known of the functions that are called, each of which is read once.
 
     Attributes:
-        known: Their summaries: by the place of the function, and by the types of its parameters.
+        known: Their summaries: by the tree of the function, and by the types of its parameters.
         depth: How many functions that call each other are being read.
     """
 
-    known: dict[tuple[str, int, int], dict[tuple[Type, ...], object]] = field(default_factory=dict)
+    known: dict[FunctionNode, dict[tuple[Type, ...], object]] = field(default_factory=dict)
     depth: int = 0

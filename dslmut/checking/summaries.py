@@ -31,7 +31,6 @@ from dslmut.checking.origins import (
 from dslmut.checking.resolve import read_parameters
 from dslmut.checking.running import result_of, walk_function
 from dslmut.checking.scopes import arguments_of
-from dslmut.checking.source import FunctionNode, Source
 from dslmut.checking.walk import Walk
 
 DEPTH = 5
@@ -108,7 +107,7 @@ def summary_of(walk: Walk, function: Function, arguments: Mapping[str, Value]) -
     variant = tuple(p.type for p in parameters)
     if isinstance(text.read, Summary) and text.read.types == variant:
         return text.read
-    variants = memory.known.setdefault(_key(text.source, text.node), {})
+    variants = memory.known.setdefault(text.node, {})
     if variant not in variants:
         if memory.depth == DEPTH or len(variants) == VARIANTS:
             return None
@@ -124,12 +123,8 @@ def summary_of(walk: Walk, function: Function, arguments: Mapping[str, Value]) -
 def remember(memory: Memory, walk: Walk) -> Summary:
     """Keep what a walk over a function has found, for its callers."""
     found = _summary(walk)
-    memory.known.setdefault(_key(walk.source, walk.function), {})[found.types] = found
+    memory.known.setdefault(walk.function, {})[found.types] = found
     return found
-
-
-def _key(source: Source, node: FunctionNode) -> tuple[str, int, int]:
-    return (source.path, node.lineno, node.col_offset)
 
 
 _TELLING = frozenset({*en.MARKABLE, Kind.TENSOR, Kind.FIELD, Kind.PART})
