@@ -1,13 +1,14 @@
-"""Diagnostics as text: pure functions of a diagnostic and of the lines of its files."""
+"""Diagnostics for people: pure functions of a diagnostic and of the lines of its files."""
 
 from __future__ import annotations
 
-import json
 import linecache
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from dslmut.diagnostics.model import Diagnostic, Fix, Position, Span
+from dslmut.diagnostics.cells import Line
+from dslmut.diagnostics.model import Diagnostic, Span
 
 Reader = Callable[[str], Sequence[str]]
 """Gives the lines of a file, without their ends; none where the file cannot be read."""
@@ -43,74 +44,32 @@ def full(diagnostic: Diagnostic, read: Reader = read_lines, style: Style = PLAIN
         heading += f": {diagnostic.message}"
     parts = [heading, *frame]
     if diagnostic.why:
-        parts.append(f"  {style.note}why{style.reset}: {diagnostic.why}")
+        parts.append(_remark("why", diagnostic.why, style))
     if diagnostic.fix:
-        parts.append(f"  {style.note}fix{style.reset}: {diagnostic.fix.text}")
+        parts.append(_remark("fix", diagnostic.fix.text, style))
     return "\n".join(parts)
+
+
+def _remark(word: str, text: str, style: Style) -> str:
+    """Write a remark below a frame; a text of several lines, such as code, stays together."""
+    indented = text.replace("\n", "\n" + " " * len(f"  {word}: "))
+    return f"  {style.note}{word}{style.reset}: {indented}"
 
 
 def concise(diagnostic: Diagnostic) -> str:
     """Render one line: ``path:line:column: code message``."""
-    return f"{place(diagnostic.span)}: {diagnostic.code} {diagnostic.message}"
+    return f"{place(diagnostic.span)}: {diagnostic.code} {_one_line(diagnostic.message)}"
+
+
+def _one_line(text: str) -> str:
+    return re.sub(r"\s*[\r\n]\s*", " ", text)
 
 
 def place(span: Span | None) -> str:
-    """Write a span as ``path:line:column``, the column counted from 1 as editors do."""
+    """Write a span as ``path:line:column``, the column in characters from 1, as editors do."""
     if span is None:
         return "<unknown>"
     return f"{span.path}:{span.start.line}:{span.start.column + 1}"
-
-
-def as_json(diagnostics: Iterable[Diagnostic]) -> str:
-    """Render all as a JSON array, lines and columns counted from 1."""
-    return json.dumps([_record(d) for d in diagnostics], indent=2, ensure_ascii=False)
-
-
-def github(diagnostic: Diagnostic) -> str:
-    """Render a workflow command that shows the diagnostic on its line of a pull request."""
-    span = diagnostic.span
-    where = ""
-    if span is not None:
-        where = (
-            f" file={_property(span.path)},line={span.start.line},col={span.start.column + 1},"
-            f"endLine={span.end.line},endColumn={span.end.column + 1},title={diagnostic.code}"
-        )
-    text = diagnostic.message + (f" fix: {diagnostic.fix.text}" if diagnostic.fix else "")
-    return f"::error{where}::{_data(text)}"
-
-
-def sarif(
-    diagnostics: Iterable[Diagnostic], titles: Iterable[tuple[str, str]], version: str
-) -> str:
-    """Render a SARIF 2.1.0 log.
-
-    Args:
-        diagnostics: The results.
-        titles: Code and title of every rule.
-        version: Of this tool.
-    """
-    driver = {
-        "name": "dslmut",
-        "version": version,
-        "rules": [{"id": c, "shortDescription": {"text": t}} for c, t in titles],
-    }
-    results = [
-        {
-            "ruleId": d.code,
-            "level": "error",
-            "message": {"text": d.message},
-            "locations": [_sarif_location(d.span)] if d.span else [],
-        }
-        for d in diagnostics
-    ]
-    log = {
-        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
-        "version": "2.1.0",
-        "runs": [
-            {"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}
-        ],
-    }
-    return json.dumps(log, indent=2, ensure_ascii=False)
 
 
 # -- code frames ---------------------------------------------------------------------------------
@@ -130,22 +89,26 @@ def _frame(diagnostic: Diagnostic, read: Reader, style: Style) -> list[str]:
     if diagnostic.span is None:
         return []
     marks = [
-        _Mark(diagnostic.span, diagnostic.message, True),
-        *(_Mark(label.span, label.text, False) for label in diagnostic.labels),
+        _Mark(diagnostic.span, _one_line(diagnostic.message), True),
+        *(_Mark(label.span, _one_line(label.text), False) for label in diagnostic.labels),
     ]
     lines = {mark.span.path: read(mark.span.path) for mark in marks}
-    if not _has(lines[diagnostic.span.path], diagnostic.span.start.line):
-        return [f"  --> {place(diagnostic.span)}", f"  {diagnostic.message}"]
-    marks = [m for m in marks if _has(lines[m.span.path], m.span.start.line)]
-    width = len(str(max(m.span.start.line for m in marks)))
+    there = [m for m in marks if _has(lines[m.span.path], m.span.start.line)]
     drawn: list[str] = []
-    for path in dict.fromkeys(m.span.path for m in marks):
-        here = [m for m in marks if m.span.path == path]
+    if marks[0] not in there:  # its text is gone
+        drawn = [
+            f"  {style.note}-->{style.reset} {place(diagnostic.span)}",
+            f"  {diagnostic.message}",
+        ]
+    width = len(str(max((m.span.start.line for m in there), default=0)))
+    for path in dict.fromkeys(m.span.path for m in there):
+        here = [m for m in there if m.span.path == path]
         anchor = next((m for m in here if m.primary), here[0])
         arrow = "-->" if anchor.primary else ":::"
         drawn.append(f"{' ' * width} {style.note}{arrow}{style.reset} {place(anchor.span)}")
         drawn.extend(_block(here, lines[path], width, style))
-    return drawn
+    gone = [m for m in marks[1:] if m not in there]
+    return drawn + [_remark("note", f"{place(m.span)}: {m.text}", style) for m in gone]
 
 
 def _block(marks: list[_Mark], lines: Sequence[str], width: int, style: Style) -> list[str]:
@@ -155,89 +118,31 @@ def _block(marks: list[_Mark], lines: Sequence[str], width: int, style: Style) -
     for previous, number in zip([None, *numbers], numbers):
         if previous is not None and number > previous + 1:
             drawn.append(f"{style.note}{'.' * width}{style.reset}")
-        text = lines[number - 1].expandtabs(1)
-        drawn.append(f"{style.note}{number:>{width}}{style.reset} {bar} {text}".rstrip())
         # The rightmost first, so that a frame reads from right to left as its marks point up.
         on_line = sorted(
             (m for m in marks if m.span.start.line == number),
             key=lambda m: (-m.span.start.column, not m.primary),
         )
+        anchor = next((m for m in on_line if m.primary), on_line[-1])
+        text = lines[number - 1].rstrip() if number <= len(lines) else ""
+        line = Line.of(text, around=anchor.span.start.column)
+        drawn.append(f"{style.note}{number:>{width}}{style.reset} {bar} {line.text}".rstrip())
         for mark in on_line:
-            drawn.append(f"{' ' * width} {bar} {_underline(mark, text, style)}")
+            drawn.append(f"{' ' * width} {bar} {_underline(mark, line, style)}")
     drawn.append(f"{' ' * width} {bar}")
     return drawn
 
 
-def _underline(mark: _Mark, text: str, style: Style) -> str:
-    start = mark.span.start.column
-    stop = mark.span.end.column if mark.span.end.line == mark.span.start.line else len(text)
+def _underline(mark: _Mark, line: Line, style: Style) -> str:
+    """Draw what is marked; of a range over several lines what is on the first."""
+    span = mark.span
+    stop = span.end.column if span.end.line == span.start.line else None
+    indent, length = line.cells(span.start.column, stop)
     colour = style.error if mark.primary else style.note
     sign = "^" if mark.primary else "-"
-    indent = "".join(" " * _cells(c) for c in text[:start])
-    length = max(1, sum(_cells(c) for c in text[start:stop]))
-    return f"{indent}{colour}{sign * length} {mark.text}{style.reset}"
-
-
-def _cells(character: str) -> int:
-    """Count the terminal cells of a character, so that underlines stand under their text."""
-    import unicodedata
-
-    if character.isascii():
-        return 1
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    return f"{' ' * indent}{colour}{sign * length} {mark.text}{style.reset}"
 
 
 def _has(lines: Sequence[str], number: int) -> bool:
-    return 0 < number <= len(lines)
-
-
-# -- records -------------------------------------------------------------------------------------
-
-
-def _record(d: Diagnostic) -> dict[str, object]:
-    return {
-        "code": d.code,
-        "title": d.title,
-        "message": d.message,
-        **_range(d.span),
-        "why": d.why,
-        "fix": _fix(d.fix),
-        "labels": [{**_range(label.span), "text": label.text} for label in d.labels],
-    }
-
-
-def _range(span: Span | None) -> dict[str, object]:
-    if span is None:
-        return {"path": None}
-    return {"path": span.path, "start": _position(span.start), "end": _position(span.end)}
-
-
-def _position(position: Position) -> dict[str, int]:
-    return {"line": position.line, "column": position.column + 1}
-
-
-def _fix(fix: Fix | None) -> dict[str, object] | None:
-    if fix is None:
-        return None
-    edits = [{**_range(e.span), "replacement": e.replacement} for e in fix.edits]
-    return {"text": fix.text, "edits": edits}
-
-
-def _sarif_location(span: Span) -> dict[str, object]:
-    region = {
-        "startLine": span.start.line,
-        "startColumn": span.start.column + 1,
-        "endLine": span.end.line,
-        "endColumn": span.end.column + 1,
-    }
-    return {"physicalLocation": {"artifactLocation": {"uri": span.path}, "region": region}}
-
-
-def _data(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _property(text: str) -> str:
-    return _data(text).replace(":", "%3A").replace(",", "%2C")
+    """Say whether a line can be shown; the end of a file may be the line after its last one."""
+    return bool(lines) and 0 < number <= len(lines) + 1

@@ -11,7 +11,7 @@ from pathlib import Path
 import dslmut
 from dslmut.checking.analysis import check_file
 from dslmut.checking.static import Project
-from dslmut.diagnostics import registry, render
+from dslmut.diagnostics import formats, registry, render
 from dslmut.diagnostics.model import Diagnostic
 
 CLEAN, FOUND, USAGE = 0, 1, 2
@@ -121,16 +121,16 @@ def _is_hidden(part: str) -> bool:
 def print_diagnostics(found: Sequence[Diagnostic], output_format: str) -> None:
     """Print diagnostics in one of the formats."""
     if output_format == "json":
-        print(render.as_json(found))
+        print(formats.as_json(found))
     elif output_format == "sarif":
-        titles = [(c, k.title()) for c, k in registry.CODES.items()]
-        print(render.sarif(found, titles, dslmut.__version__))
+        pages = {c: (k.title(), k.page()) for c, k in registry.CODES.items()}
+        print(formats.sarif(found, pages, dslmut.__version__))
     elif output_format == "full":
         style = render.COLOURED if wants_colour() else render.PLAIN
         for d in found:
             print(render.full(d, style=style), end="\n\n")
     else:
-        one_line = render.github if output_format == "github" else render.concise
+        one_line = formats.github if output_format == "github" else render.concise
         for d in found:
             print(one_line(d))
 
