@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from dslmut.checking import entities as en
@@ -28,7 +28,7 @@ from dslmut.checking.source import Definition, FunctionNode, Source, parse, read
 from dslmut.checking.statements import STATEMENTS
 from dslmut.checking.static import ModuleFile, Project, StaticResolver, home_of
 from dslmut.checking.summaries import Summary, remember
-from dslmut.checking.suppress import suppressed
+from dslmut.checking.suppress import sifted, suppressed
 from dslmut.checking.walk import Walk
 from dslmut.diagnostics.model import Diagnostic, Position
 
@@ -55,7 +55,16 @@ def analyse(
         definition: Its place there.
         resolver: Of the names in it.
         extern: Whether it promises to change nothing.
+
+    Returns:
+        What is known of it, without the diagnostics that a comment ignores.
     """
+    analysis = _analyse(source, definition, resolver, extern)
+    found = sorted(suppressed(analysis.diagnostics, source), key=_order)
+    return replace(analysis, diagnostics=tuple(found))
+
+
+def _analyse(source: Source, definition: Definition, resolver: Resolver, extern: bool) -> Analysis:
     signature = signature_of(definition, resolver)
     found = list(mutation.check_signature(signature, source, extern))
     facts, summary = Facts(), None
@@ -74,8 +83,7 @@ def analyse(
         found += escape.check_escapes(facts, signature, source)
         found += fresh.check_fresh(facts, signature, source)
         found += differentiating.check_differentiation(facts, source)
-    shown = tuple(sorted(suppressed(found, source), key=_order))
-    return Analysis(signature, facts, shown, summary)
+    return Analysis(signature, facts, tuple(found), summary)
 
 
 def signature_of(definition: Definition, resolver: Resolver) -> Signature:
@@ -125,16 +133,15 @@ def check_source(source: Source, file: ModuleFile) -> list[Diagnostic]:
         decorators = [] if isinstance(node, ast.Lambda) else node.decorator_list
         words = {decorator_word(d, resolver) for d in decorators}
         if words & {Word("fn"), Word("extern")}:
-            found += analyse(
-                source, definition, resolver, extern=Word("extern") in words
-            ).diagnostics
+            extern = Word("extern") in words
+            found += _analyse(source, definition, resolver, extern).diagnostics
         elif Word("optimizer") in words:
             found += optimizers.check_body(source, definition, resolver)
         elif not any(_is_function(s) for s in definition.outer):
             walk = walk_function(source, node, resolver, HANDLERS, resolver.memory)
             remember(resolver.memory, walk)
             found += _check_calls(walk.facts, source)
-    return sorted(suppressed(_unique(found), source), key=_order)
+    return sorted(sifted(_unique(found), source), key=_order)
 
 
 def _is_function(scope: ast.AST) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 
-from dslmut.diagnostics.codes import bodies, fields, hidden, mutation, optimizers, values
+from dslmut.diagnostics.codes import bodies, comments, fields, hidden, mutation, optimizers, values
 from dslmut.diagnostics.codes.base import Code
 
 CODES: dict[str, type[Code]] = {
@@ -30,6 +30,8 @@ CODES: dict[str, type[Code]] = {
         hidden.OutlivesTheCall,
         mutation.SourceUnavailable,
         hidden.NotFresh,
+        comments.IgnoresNothing,
+        comments.NamesNoCode,
         optimizers.NotADefinition,
         optimizers.BadHyperparameter,
         optimizers.BadState,
