@@ -24,7 +24,7 @@ from dslmut.checking.rules import (
     optimizers,
 )
 from dslmut.checking.running import run, walk_function
-from dslmut.checking.source import Definition, FunctionNode, Source, parse, read
+from dslmut.checking.source import Definition, FunctionNode, Source, parse, read, tree_of
 from dslmut.checking.statements import STATEMENTS
 from dslmut.checking.static import ModuleFile, Project, StaticResolver, home_of
 from dslmut.checking.summaries import Summary, remember
@@ -113,11 +113,14 @@ def check_file(path: Path, project: Project, text: str | None = None) -> list[Di
         text: Its contents, where an editor has them unsaved.
 
     Raises:
+        OSError: If it cannot be read.
         SyntaxError: If it cannot be parsed.
+        ValueError: If it is not in its encoding, or holds null bytes.
+        RecursionError: If it is nested too deeply.
     """
     text = read(path) if text is None else text
     if not project.concerns(path, text):
-        ast.parse(text, str(path))  # what cannot be parsed is said of every file
+        tree_of(str(path), text)  # what cannot be parsed is said of every file
         return []
     source = parse(str(path), text)
     home, dotted = home_of(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import tokenize
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,8 +130,18 @@ def parse(path: str, text: str) -> Source:
 
     Raises:
         SyntaxError: If it is no Python.
+        RecursionError: If it is nested too deeply.
     """
-    return Source(path, text, ast.parse(text, filename=path))
+    return Source(path, text, tree_of(path, text))
+
+
+def tree_of(path: str, text: str) -> ast.Module:
+    """Parse a text, as ``parse`` does, and forget it."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of the text, which others report
+            return ast.parse(text, filename=path)
+    except MemoryError:  # which is how Python's parser says so
+        raise RecursionError("nested too deeply") from None
 
 
 _LEAVES = (ast.Constant, ast.Name, ast.expr_context, ast.operator, ast.cmpop, ast.alias)
