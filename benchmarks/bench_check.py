@@ -17,8 +17,8 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.measure import arguments, report
 from dslmut.checking.analysis import check_file
+from dslmut.checking.files import files_of
 from dslmut.checking.static import Project
-from dslmut.front.cli import python_files
 
 HEAD = """\
 import torch
@@ -103,7 +103,7 @@ def main() -> None:
         rows.append((f"a file of {lines} lines", 1e3 * statistics.median(times), "ms"))
     command = [sys.executable, "-m", "dslmut", "check", *folders, "--output-format", "concise"]
     took = seconds(lambda: subprocess.run(command, check=False, capture_output=True))
-    count = sum(len(list(python_files(Path(f)))) for f in folders)
+    count = len(files_of(map(Path, folders), lambda path, error: None))
     rows.append((f"torch and the standard library, {count} files", took, "s"))
     report("dslmut check", ("what", "time", "unit"), rows, options)
 

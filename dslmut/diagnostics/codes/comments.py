@@ -31,14 +31,15 @@ class IgnoresNothing(Code):
     followed by a reason:
 
     ```python
-    from torch import nn
+    from torch import Tensor, nn
 
     from dslmut import fn
 
 
     @fn
-    def count(m: nn.Linear) -> None:
-        m.calls = getattr(m, "calls", 0) + 1  # dslmut: ignore[E0901, E1102]  # for the log alone
+    def loss_of(m: nn.Linear, x: Tensor) -> Tensor:
+        m.requires_grad_()  # dslmut: ignore[E1102]  # as it is after each load
+        return m(x).square().mean()
     ```
 
     ## What a comment counts for
