@@ -9,11 +9,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dslmut.checking.modules import check as check
     from dslmut.diagnostics.exceptions import CheckError as CheckError
     from dslmut.diagnostics.exceptions import DslmutError as DslmutError
     from dslmut.diagnostics.exceptions import FieldError as FieldError
     from dslmut.diagnostics.exceptions import MutationError as MutationError
     from dslmut.diagnostics.exceptions import OptimizerError as OptimizerError
+    from dslmut.functions.config import config as config
     from dslmut.functions.decorate import extern as extern
     from dslmut.functions.decorate import fn as fn
     from dslmut.functions.fields import set_field as set_field
@@ -46,8 +48,10 @@ if TYPE_CHECKING:
     from dslmut.vocabulary import mut as mut
 
 _HOMES = {
+    "dslmut.checking.modules": "check",
     "dslmut.vocabulary": "FRESH Fresh MUT Index Mut mut",
     "dslmut.diagnostics.exceptions": "CheckError DslmutError FieldError MutationError OptimizerError",
+    "dslmut.functions.config": "config",
     "dslmut.functions.decorate": "extern fn",
     "dslmut.functions.fields": "set_field",
     "dslmut.functions.gradients": "grad value_and_grad",
@@ -84,6 +88,8 @@ __all__ = [
     "Stage",
     "Update",
     "buffer",
+    "check",
+    "config",
     "defstate",
     "diagnostic",
     "eval_mode",

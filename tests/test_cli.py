@@ -108,8 +108,8 @@ def test_explain(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert out.startswith("# E1102: Changes something")
     assert "## Instead" in out
-    assert main(["explain", "E1120"]) == 2
-    assert "did you mean E11" in capsys.readouterr().err
+    assert main(["explain", "E11O2"]) == 2
+    assert "did you mean E1102?" in capsys.readouterr().err
 
 
 def test_usage(capsys: pytest.CaptureFixture[str]) -> None:

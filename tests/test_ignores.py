@@ -80,8 +80,8 @@ NOT_USED = [
         "    m.eval()  # dslmut: ignore[E1102]  # noqa\n",
     ),
     (
-        "    m.eval()  # dslmut: ignore[E1102, E1020]\n",
-        "there is no code E1020 (did you mean E1102?)",
+        "    m.eval()  # dslmut: ignore[E1102, E11O2]\n",
+        "there is no code E11O2 (did you mean E1102?)",
         "    m.eval()  # dslmut: ignore[E1102]\n",
     ),
     (

@@ -21,7 +21,7 @@ from dslmut.diagnostics.codes.mutation import SourceUnavailable
 from dslmut.diagnostics.exceptions import CheckError, DslmutError
 from dslmut.diagnostics.model import Span
 from dslmut.diagnostics.raising import user_span
-from dslmut.functions import runtime, values
+from dslmut.functions import runtime
 from dslmut.functions.locate import locate
 from dslmut.functions.rewrite import SPEC, Plan, rewritten
 from dslmut.functions.spec import Spec
@@ -162,7 +162,7 @@ def _spec(
         else _used_names(annotations, surroundings),
         cells=dict(zip(function.__code__.co_freevars, function.__closure__ or ())),
         annotations=annotations,
-        check=check and values.ENABLED,
+        check=check,
         places=_places(node, source),
     )
 

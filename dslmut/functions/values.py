@@ -7,23 +7,21 @@ those that were found to fit before. Only a new key is checked, and only a failu
 from __future__ import annotations
 
 import functools
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.compiler import is_compiling
 
 from dslmut.diagnostics.codes.values import ValueDoesNotFit
 from dslmut.diagnostics.raising import user_span
+from dslmut.functions.config import config
 from dslmut.functions.declarations import bind, declarations, sizes_of
 from dslmut.functions.explaining import Problem, declared_at, explained
 from dslmut.functions.slots import Checks, Mode, Slot, resolve
 from dslmut.functions.spec import Spec
-
-ENABLED = os.environ.get("DSLMUT_CHECKS", "1") not in ("0", "false", "off")
-"""Whether a process checks at all."""
 
 CACHE = 512
 """How many keys a function remembers; ever new shapes start again."""
@@ -39,7 +37,7 @@ def enter(spec: Spec, *values: Any) -> Call | None:
     Raises:
         CheckError: E0601.
     """
-    if torch.compiler.is_compiling():
+    if is_compiling() or not config.checks:  # in this order: a compiler never sees the setting
         return None
     checks = spec.checks
     if checks is None:

@@ -49,8 +49,8 @@ class ValueDoesNotFit(Code):
     assert inner(torch.ones(3), torch.ones(3)) == 3
     ```
 
-    `@fn(check=False)` turns the checks of one function off, and `DSLMUT_CHECKS=0` those of a
-    process.
+    `@fn(check=False)` turns the checks of one function off, `with dm.config(checks=False):` those
+    of a block, and `dm.config.checks = False` or `DSLMUT_CHECKS=0` those of a process.
     """
 
     code = "E0601"
