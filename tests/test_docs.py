@@ -66,10 +66,15 @@ def test_block(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("code", CODES)
 def test_each_code_has_an_example_that_fails_and_one_that_runs(code: str) -> None:
     page = ROOT / "docs" / "errors" / f"{code}.md"
-    examples = [b for b in blocks(page) if b.language == "python"]
-    assert any(m.code == code for b in examples for m in marks(b.code))
-    assert any(not marks(b.code) for b in examples)
-    assert "## Instead" in page.read_text()
+    text = page.read_text()
+    what, _, rest = text.partition("## Example\n")
+    bad, _, _ = rest.partition("## Instead\n")
+    instead = text.splitlines().index("## Instead") + 1
+    assert len(what.partition("**Why:**")[0].split()) > 20, "the page says what is meant"
+    assert f"**Why:** {CODES[code].why}." in what
+    assert f"# error: {code}" in bad
+    after = [b for b in blocks(page) if b.language == "python" and b.line > instead]
+    assert any(not marks(b.code) for b in after)
 
 
 def test_error_pages_are_up_to_date() -> None:

@@ -30,9 +30,11 @@ class Code:
 
     @classmethod
     def page(cls) -> str:
-        """Return the page of the code, in Markdown."""
-        text = inspect.getdoc(cls) or ""
-        return f"# {cls.code}: {cls.title()}\n\n{text.partition(chr(10))[2].strip()}\n"
+        """Return the page of the code, in Markdown: what it says, why, an example, what to write."""
+        text = (inspect.getdoc(cls) or "").partition("\n")[2].strip()
+        what, example, rest = text.partition("## Example")
+        # The rule once, as each diagnostic quotes it.
+        return f"# {cls.code}: {cls.title()}\n\n{what.strip()}\n\n**Why:** {cls.why}.\n\n{example}{rest}\n"
 
     @classmethod
     def at(

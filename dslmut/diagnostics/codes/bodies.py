@@ -151,6 +151,9 @@ class NumberFromTensor(Code):
 class ArrayFromTensor(Code):
     """An optimizer's body hands a tensor to NumPy
 
+    `t.numpy()`, `np.sqrt(t)` and `np.asarray(t)` read values, and there are none while the body
+    is traced. torch computes the same on tensors, under its own names.
+
     ## Example
 
     ```python

@@ -115,6 +115,9 @@ class DimensionDiffers(Code):
 class RankDiffers(Code):
     """The value has another number of dimensions than the field
 
+    A vector is not spread over the rows of a matrix, and a number not over a whole field, as
+    broadcasting would do: the value has the dimensions of the field, all of them.
+
     ## Example
 
     ```python
@@ -163,7 +166,8 @@ class RankDiffers(Code):
 class OutsideDomain(Code):
     """An index is outside of the field's domain
 
-    A buffer declared `Index[Tensor, "n -> C"]` holds integers `i` with `0 <= i < C`.
+    A buffer declared `Index[Tensor, "n -> C"]` holds integers `i` with `0 <= i < C`. `C` is a
+    host scalar of the model, or a dimension of another field; a negative index is outside too.
 
     ## Example
 
