@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 import types
@@ -17,15 +18,15 @@ from dslmut.checking.live import LiveResolver
 from dslmut.checking.resolve import read_annotation
 from dslmut.checking.scopes import is_generator
 from dslmut.checking.source import Definition, Source
-from dslmut.diagnostics.codes.mutation import SourceUnavailable
-from dslmut.diagnostics.exceptions import CheckError, DslmutError
+from dslmut.diagnostics.exceptions import CheckError
 from dslmut.diagnostics.model import Span
-from dslmut.diagnostics.raising import user_span
 from dslmut.functions import runtime, values
 from dslmut.functions.locate import locate
-from dslmut.functions.rewrite import SPEC, Plan, rewritten
+from dslmut.functions.plan import RUNTIME, SPEC, Plan
+from dslmut.functions.rewrite import rewritten
 from dslmut.functions.spec import Spec
-from dslmut.functions.trees import RUNTIME
+from dslmut.functions.targets import check_decorated, plain_function
+from dslmut.functions.trees import mangling
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -58,10 +59,9 @@ def fn(function: Any = None, /, *, check: bool = True) -> Any:
         ... def scale(m: Mut[nn.Linear], factor: float) -> None:
         ...     m.weight = m.weight * factor
     """
-    surroundings = sys._getframe(1).f_locals
     if function is None:
-        return lambda f: _decorate(f, surroundings, check)
-    return _decorate(function, surroundings, check)
+        return lambda f: _decorate(f, sys._getframe(1), check)
+    return _decorate(function, sys._getframe(1), check)
 
 
 def extern(function: F, /) -> F:
@@ -76,7 +76,8 @@ def extern(function: F, /) -> F:
     Raises:
         CheckError: E1101 for a ``Mut`` parameter, E1109 without a text to check.
     """
-    plain = _plain_function(function)
+    plain = plain_function(function, "@extern")
+    check_decorated(plain, sys._getframe(1), "@extern")
     source, definition = locate(plain)
     resolver = LiveResolver(plain, source, definition, sys._getframe(1).f_locals)
     analysis = analyse(source, definition, resolver, extern=True)
@@ -85,42 +86,24 @@ def extern(function: F, /) -> F:
     return function
 
 
-def _decorate(function: Any, surroundings: Mapping[str, object], check: bool) -> Any:
+def _decorate(function: Any, frame: types.FrameType, check: bool) -> Any:
     if isinstance(function, staticmethod | classmethod):
-        return type(function)(_decorate(function.__func__, surroundings, check))
+        return type(function)(_decorate(function.__func__, frame, check))
+    if isinstance(function, functools.cached_property):
+        return functools.cached_property(_decorate(function.func, frame, check))
     if isinstance(function, property):
         get, set_, delete = (
-            p and _decorate(p, surroundings, check)
-            for p in (function.fget, function.fset, function.fdel)
+            p and _decorate(p, frame, check) for p in (function.fget, function.fset, function.fdel)
         )
         return property(get, set_, delete, function.__doc__)
-    plain = _plain_function(function)
+    plain, surroundings = plain_function(function), frame.f_locals
+    check_decorated(plain, frame)
     source, definition = locate(plain)
     resolver = LiveResolver(plain, source, definition, surroundings)
     analysis = analyse(source, definition, resolver)
     _raise_found(analysis, source)
     spec = _spec(plain, analysis, source, definition, resolver, Role.FN, surroundings, check)
     return _made(plain, spec, _plan(analysis, spec, definition, resolver))
-
-
-def _plain_function(function: Any) -> types.FunctionType:
-    wrapped = getattr(function, "__wrapped__", None)
-    if wrapped is not None and not hasattr(function, "__dslmut__"):
-        raise _wrapper(function, wrapped)
-    if isinstance(function, types.FunctionType):
-        return function
-    kind = type(function).__name__
-    raise TypeError(f"@fn decorates a function written in Python, not a {kind}")
-
-
-def _wrapper(function: Any, wrapped: Any) -> DslmutError:
-    """Return the error for `@fn` above a decorator that puts another function around the user's."""
-    name = getattr(wrapped, "__name__", "the function")
-    return SourceUnavailable.raised(
-        user_span(),
-        f"another decorator stands between `@fn` and `{name}`: `@fn` gets its wrapper, whose text is another",
-        fix="put `@fn` directly above the `def`, below the other decorators",
-    )
 
 
 def _raise_found(analysis: Analysis, source: Source) -> None:
@@ -144,10 +127,11 @@ def _spec(
     """Gather what the function's run time and the checker of its callers need."""
     node = definition.node
     parameters = analysis.signature.parameters
+    private = mangling(definition)
     annotations = {
-        p.name: function.__annotations__[p.name]
+        p.name: function.__annotations__[private(p.name)]
         for p in parameters
-        if p.name in function.__annotations__ and "*" not in p.passing.value
+        if private(p.name) in function.__annotations__ and "*" not in p.passing.value
     }
     if "return" in function.__annotations__:
         annotations["return"] = function.__annotations__["return"]
@@ -254,4 +238,5 @@ def _made(function: types.FunctionType, spec: Spec, plan: Plan) -> types.Functio
     if sys.version_info >= (3, 12):
         made.__type_params__ = function.__type_params__
     made.__dslmut__ = spec  # pyright: ignore[reportFunctionMemberAccess]
+    made.__dict__["__beartype_wrapper"] = True  # its import hook need not check values once more
     return made

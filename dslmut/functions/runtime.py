@@ -24,7 +24,7 @@ from dslmut.functions.fields import (
     write_item,
 )
 from dslmut.functions.spec import Spec, spec_of
-from dslmut.functions.values import enter, leave
+from dslmut.functions.values import enter, leave, refused
 from dslmut.tokens import Token
 
 __all__ = [
@@ -44,6 +44,8 @@ __all__ = [
     "leave",
     "marked",
     "missing",
+    "of_user",
+    "refused",
     "slice",
     "snapshot",
     "spurious",
@@ -141,6 +143,13 @@ def marked(method: Any) -> Any:
     if spec is not None and spec.marks_receiver and isinstance(method, MethodType):
         return functools.partial(method.__func__, Token(method.__self__))
     return callee(method)
+
+
+def of_user(names: Any) -> Any:
+    """Return what ``locals()`` or ``dir()`` gives, without the names that rewriting adds."""
+    if isinstance(names, dict):
+        return {k: v for k, v in names.items() if not str(k).startswith("__dslmut_")}
+    return [n for n in names if not str(n).startswith("__dslmut_")]
 
 
 # -- assignments ---------------------------------------------------------------------------------

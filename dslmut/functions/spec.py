@@ -10,7 +10,7 @@ from dslmut.checking.entities import Function
 from dslmut.diagnostics.model import Span
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Spec:
     """A decorated function, as its own run time and the checker of its callers see it.
 
@@ -39,6 +39,10 @@ class Spec:
     check: bool = True
     places: Mapping[str, Span] = field(default_factory=dict)
     checks: object = None
+
+    def __repr__(self) -> str:
+        """Name it: debuggers show it, and it leads to the whole module."""
+        return f"<spec of {self.entity.name}>"
 
     @property
     def marks_receiver(self) -> bool:
