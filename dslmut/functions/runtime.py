@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from dslmut.checking.knowledge import TENSOR_ATTRIBUTES
+from dslmut.diagnostics.calling import Argument
 from dslmut.diagnostics.codes.fields import NotAField
 from dslmut.diagnostics.marking import Unmarked, missing_markers, spurious_argument
 from dslmut.diagnostics.raising import user_span
@@ -70,10 +71,10 @@ def missing(spec: Spec, name: str, value: Any) -> Any:
     called = sys._getframe(1)  # those after this one are still as they were passed
     names = _parameters(spec)
     later = names[names.index(name) + 1 :] if name in names else []
-    lacking = [n for n in later if n in spec.mut and n in called.f_locals]
-    lacking = [n for n in lacking if _lacks_marker(spec, n, called.f_locals[n])]
-    unmarked = [_unmarked(spec, n) for n in (name, *lacking)]
-    raise missing_markers(spec.entity.name, unmarked, called.f_back)
+    given = {name: value, **{n: called.f_locals[n] for n in later if n in called.f_locals}}
+    lacking = [n for n in given if n in spec.mut and _lacks_marker(spec, n, given[n])]
+    unmarked = [_unmarked(spec, n, given[n]) for n in lacking]
+    raise missing_markers(spec.entity.name, unmarked, _example(spec), called.f_back)
 
 
 def _lacks_marker(spec: Spec, name: str, value: Any) -> bool:
@@ -81,9 +82,18 @@ def _lacks_marker(spec: Spec, name: str, value: Any) -> bool:
     return is_due and type(value) is not Token
 
 
-def _unmarked(spec: Spec, name: str) -> Unmarked:
+def _unmarked(spec: Spec, name: str, value: Any) -> Unmarked:
     receiver = spec.marks_receiver and _parameters(spec)[0] == name
-    return Unmarked(name, _position(spec, name), spec.places.get(name), receiver)
+    return Unmarked(name, value, _position(spec, name), receiver, spec.places.get(name))
+
+
+def _example(spec: Spec) -> str:
+    """Return a call of the function with its markers, for code that only passes it on."""
+    names = _parameters(spec)
+    owner = "mut(x)." if spec.marks_receiver else "x." if spec.entity.method else ""
+    function = spec.entity.name.rpartition(".")[2]
+    arguments = [f"mut({n})" if n in spec.mut else n for n in names[spec.entity.method :]]
+    return f"{owner}{function}({', '.join(arguments)})"
 
 
 def spurious(spec: Spec, **arguments: object) -> NoReturn:
@@ -93,8 +103,8 @@ def spurious(spec: Spec, **arguments: object) -> NoReturn:
         raise TypeError(
             f"E1101 `{spec.entity.name}` does not change `{name}`, passed as `mut(...)`"
         )
-    frame = sys._getframe(1).f_back
-    raise spurious_argument(spec.entity.name, name, _position(spec, name), frame)
+    argument = Argument(name, arguments[name], _position(spec, name))
+    raise spurious_argument(spec.entity.name, argument, sys._getframe(1).f_back)
 
 
 def _parameters(spec: Spec) -> list[str]:
