@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -207,3 +208,29 @@ def test_names_of_other_scopes(tmp_path: Path) -> None:
     path = tmp_path / "scopes.py"
     path.write_text(SCOPES + "from dslmut import fn\n" + SCOPES.replace("\ndef ", "\n@fn\ndef "))
     assert check_file(path, Project()) == []
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the syntax of Python 3.12")
+def test_type_parameters_and_type_aliases(tmp_path: Path) -> None:
+    user = tmp_path / "user.py"
+    user.write_text(
+        "from torch import nn\n"
+        "from dslmut import Mut, fn, mut\n"
+        "type Net = nn.Linear\n"
+        "@fn\n"
+        "def f[T: nn.Module](m: Mut[T], n: T) -> T:\n"
+        "    m.bias = m.bias * 0\n"
+        "    n.bias = n.bias * 0\n"  # E1102
+        "    return m\n"
+        "class Box[T: nn.Module]:\n"
+        "    @fn\n"
+        "    def f(self, n: T) -> None:\n"
+        "        n.bias = n.bias * 0\n"  # E1102
+        "@fn\n"
+        "def g[T: (int, float)](n: Mut[T]) -> None: ...\n"  # E1101
+        "@fn\n"
+        "def h(n: Net, t: Mut[nn.Module]) -> None:\n"
+        "    n.bias = n.bias * 0\n"  # E1102
+        "    type t = int\n"  # E1104
+    )
+    assert codes(user, Project()) == ["E1102", "E1102", "E1101", "E1102", "E1104"]

@@ -19,6 +19,7 @@ from dslmut.checking.entities import (
     Type,
     Word,
 )
+from dslmut.checking.generic import protocol_from
 from dslmut.checking.resolve import Resolver, entity_of, last_name, read_annotation, read_parameters
 from dslmut.checking.source import Source
 
@@ -110,6 +111,7 @@ def class_from(
     """
     bases = tuple(base_of(b, resolver) for b in node.bases)
     kind = next((b.kind for b in bases if b is not None and b.kind is not Kind.OBJECT), None)
+    kind = kind or protocol_from(node, bases, resolver)
     if kind is None:
         # A base that cannot be resolved may be a model.
         kind = Kind.OBJECT if all(b is not None for b in bases) else Kind.UNKNOWN
