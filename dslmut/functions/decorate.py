@@ -23,6 +23,7 @@ from dslmut.diagnostics.model import Span
 from dslmut.functions import runtime, values
 from dslmut.functions.locate import locate
 from dslmut.functions.plan import RUNTIME, SPEC, Plan
+from dslmut.functions.reloading import forget_calls_of_older
 from dslmut.functions.rewrite import rewritten
 from dslmut.functions.spec import Spec
 from dslmut.functions.targets import check_decorated, plain_function
@@ -219,7 +220,8 @@ def _plan(analysis: Analysis, spec: Spec, definition: Definition, resolver: Live
 
 def _made(function: types.FunctionType, spec: Spec, plan: Plan) -> types.FunctionType:
     """Make the function anew around its rewritten code."""
-    code = rewritten(plan, function.__code__)
+    code = spec.code = rewritten(plan, function.__code__)
+    forget_calls_of_older(function)
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
     cells[RUNTIME] = types.CellType(runtime)
     cells[SPEC] = types.CellType(spec)

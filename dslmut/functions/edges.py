@@ -34,6 +34,8 @@ def entering(plan: Plan, line: int) -> Iterator[ast.stmt]:
 
 
 def _prologue(plan: Plan) -> Iterator[str]:
+    # No code, but free variables: the same number in all functions, which may replace each other.
+    yield f"if 0: {RUNTIME}, {SPEC}"
     names = {p.name: p for p in plan.signature.parameters}
     for name in (n for n, p in names.items() if p.mut):
         yield (

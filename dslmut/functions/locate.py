@@ -66,6 +66,10 @@ def _found_in(
 def _advice(path: str) -> str:
     if path.startswith("<timed"):
         return "take `%%time` off the cell that defines the function: such a cell keeps no text"
+    if path.startswith("<magic-timeit"):
+        return "define the function in another cell, and time its calls"
+    if path.endswith(".py"):
+        return "keep the module's `.py` file where it was compiled: a `.pyc` alone has no text"
     if path in ("<stdin>", "<string>"):
         return "write the function into a file or a notebook cell: what is typed here keeps no text"
     return (

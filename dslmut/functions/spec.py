@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import CellType
+from types import CellType, CodeType
 
 from dslmut.checking.entities import Function
 from dslmut.diagnostics.model import Span
@@ -26,6 +26,7 @@ class Spec:
         check: Whether arguments and result are checked against them.
         places: Where each parameter is declared.
         checks: The annotations evaluated, from the first call on; they replace `names` and `cells`.
+        code: The rewritten code that it belongs to.
     """
 
     entity: Function
@@ -39,6 +40,7 @@ class Spec:
     check: bool = True
     places: Mapping[str, Span] = field(default_factory=dict)
     checks: object = None
+    code: CodeType | None = None
 
     def __repr__(self) -> str:
         """Name it: debuggers show it, and it leads to the whole module."""

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from dslmut.functions.declarations import bind, declarations, sizes_of
 from dslmut.functions.explaining import Problem, explained
+from dslmut.functions.reloading import keep_up
 from dslmut.functions.slots import Checks, Mode, Slot, resolve
 from dslmut.functions.spec import Spec
 
@@ -39,11 +40,14 @@ def enter(spec: Spec, *values: Any) -> Call | None:
     """
     if torch.compiler.is_compiling():
         return None
-    checks = spec.checks
-    if checks is None:
-        checks = spec.checks = resolve(spec)
-    assert isinstance(checks, Checks)
     call = tuple([_key(v) for v in values]), values
+    checks = spec.checks
+    if checks is None or call[0] not in checks.seen:  # pyright: ignore[reportAttributeAccessIssue]
+        code = sys._getframe(1).f_code
+        if code is not spec.code:
+            keep_up(spec, code)
+        checks = spec.checks = spec.checks or resolve(spec)
+    assert isinstance(checks, Checks)
     known = call[0] in checks.seen
     if (not known or checks.each) and _misfit(checks, call) is not None:
         return None
