@@ -7,12 +7,14 @@ import bdb
 import contextlib
 import copy
 import functools
+import gc
 import inspect
 import sys
 import textwrap
 import traceback
 import types
 import unittest.mock
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -291,6 +293,32 @@ def test_what_is_bound_later_is_seen() -> None:
         return 2
 
     assert calls() == 2
+
+
+def test_what_a_function_does_not_use_is_not_kept_alive() -> None:
+    class Big:
+        pass
+
+    class Used:
+        pass
+
+    def make() -> tuple[Any, weakref.ref[Any], weakref.ref[Any]]:
+        big, used = Big(), Used()
+
+        @fn
+        def step(x: Big | None) -> Any:
+            return used
+
+        return step, weakref.ref(big), weakref.ref(used)
+
+    step, big, used = make()
+    step(None)
+    gc.collect()
+    assert big() is None
+    assert used() is step(None)
+    del step
+    gc.collect()
+    assert used() is None
 
 
 def glob() -> float:

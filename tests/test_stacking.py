@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+import types
 import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -234,6 +235,50 @@ def test_named_tuples_and_dispatch() -> None:
 
     assert Pair(1).total() == 3
     assert (Kinds().of(1), Kinds().of("a")) == ("int", "object")
+
+
+def test_methods_that_python_calls() -> None:
+    class Base(nn.Module):
+        tag = 0
+        last: int = 0
+
+        @fn
+        def __init_subclass__(cls, tag: int = 0) -> None:
+            super().__init_subclass__()
+            cls.tag = tag
+
+        @fn
+        def __class_getitem__(cls, tag: int) -> Any:
+            return types.new_class("Made", (cls,), {"tag": tag})
+
+        @fn
+        def __new__(cls, *args: Any) -> Any:
+            made = super().__new__(cls)
+            made.__dict__["made"] = cls.tag
+            return made
+
+        @fn
+        def __getitem__(self, i: int) -> int:
+            return i + self.tag
+
+        @fn
+        def __iter__(self) -> Iterator[int]:
+            yield self.tag
+
+        @fn
+        def __enter__(self) -> Any:
+            return self
+
+        @fn
+        def __exit__(self, *_: Any) -> None: ...
+
+        @fn
+        def __call__(self: Mut[Base], x: int) -> int:
+            self.last = x
+            return x
+
+    with Base[3]() as b:
+        assert (b.made, b[1], list(b), b(5), b.last) == (3, 4, [3], 5, 5)
 
 
 def test_overloads() -> None:

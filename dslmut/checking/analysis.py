@@ -82,10 +82,9 @@ def signature_of(definition: Definition, resolver: Resolver) -> Signature:
     """Read what a function declares; an unannotated receiver is of its class."""
     parameters = read_parameters(definition.node, resolver)
     node = definition.node
-    if definition.owner is not None and parameters and not parameters[0].annotated:
+    if definition.of_instances and parameters and not parameters[0].annotated:
         cls = resolver.own_class()
-        names = {getattr(d, "id", "") for d in getattr(node, "decorator_list", [])}
-        if cls is not None and not names & {"staticmethod", "classmethod"}:
+        if cls is not None:
             me = Parameter(parameters[0].name, parameters[0].passing, en.Annotation(cls.type))
             parameters = (me, *parameters[1:])
     returns = None if isinstance(node, ast.Lambda) else node.returns

@@ -21,7 +21,7 @@ from dslmut.checking.entities import (
 )
 from dslmut.checking.generic import protocol_from
 from dslmut.checking.resolve import Resolver, entity_of, last_name, read_annotation, read_parameters
-from dslmut.checking.source import Source
+from dslmut.checking.source import Source, takes_instance
 
 _TRANSPARENT = frozenset(
     "staticmethod classmethod override final no_grad inference_mode enable_grad abstractmethod "
@@ -70,7 +70,7 @@ def function_from(
         result_known=node.returns is not None,
         fresh=result.fresh,
         definition=source.span(node),
-        method=bool(owner) and not names & {"staticmethod", "classmethod"},
+        method=bool(owner) and takes_instance(node),
         getter=bool(names & {"property", "cached_property"}),
         text=functools.partial(Text, node, source, resolver),
     )

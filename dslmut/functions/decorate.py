@@ -80,7 +80,8 @@ def extern(function: F, /) -> F:
     plain = plain_function(function, "@extern")
     check_decorated(plain, sys._getframe(1), "@extern")
     source, definition = locate(plain)
-    resolver = LiveResolver(plain, source, definition, sys._getframe(1).f_locals)
+    surroundings = _used_names(definition, sys._getframe(1))
+    resolver = LiveResolver(plain, source, definition, surroundings)
     analysis = analyse(source, definition, resolver, extern=True)
     _raise_found(analysis, source)
     plain.__dslmut__ = _spec(plain, analysis, source, definition, resolver, Role.EXTERN, {}, False)  # pyright: ignore
@@ -96,10 +97,11 @@ def _decorate(function: Any, frame: types.FrameType, check: bool) -> Any:
         get, set_, delete = (
             p and _decorate(p, frame, check) for p in (function.fget, function.fset, function.fdel)
         )
-        return property(get, set_, delete, function.__doc__)
-    plain, surroundings = plain_function(function), frame.f_locals
+        return type(function)(get, set_, delete, function.__doc__)
+    plain = plain_function(function)
     check_decorated(plain, frame)
     source, definition = locate(plain)
+    surroundings = _used_names(definition, frame)
     resolver = LiveResolver(plain, source, definition, surroundings)
     analysis = analyse(source, definition, resolver)
     _raise_found(analysis, source)
@@ -142,9 +144,7 @@ def _spec(
         optional=frozenset(p.name for p in parameters if p.mut and p.annotation.optional),
         unmarked=frozenset(p.name for p in parameters[:1] if definition.called_by_frameworks),
         module=function.__globals__,
-        names={}
-        if surroundings is function.__globals__
-        else _used_names(annotations, surroundings),
+        names=_in_annotations(annotations, surroundings),
         cells=dict(zip(function.__code__.co_freevars, function.__closure__ or ())),
         annotations=annotations,
         check=check and values.ENABLED,
@@ -168,20 +168,15 @@ def _entity(
     if not isinstance(made, Function):
         result = read_annotation(node.returns, resolver)
         made = Function(name, role, None, result.type, node.returns is not None)
-    method = owner is not None and not _is_static(node)
     text = Text(node, source, resolver, analysis.summary)
     return replace(
         made,
         name=name,
         role=role,
         parameters=analysis.signature.parameters,
-        method=method,
+        method=definition.of_instances,
         text=lambda: text,
     )
-
-
-def _is_static(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return any(getattr(d, "id", "") in ("staticmethod", "classmethod") for d in node.decorator_list)
 
 
 def _places(node: Any, source: Source) -> dict[str, Span]:
@@ -193,10 +188,24 @@ def _places(node: Any, source: Source) -> dict[str, Span]:
     return places
 
 
-def _used_names(
+def _used_names(definition: Definition, frame: types.FrameType) -> dict[str, object]:
+    """Return the local names where it is decorated that a function uses; no others are kept alive."""
+    if frame.f_locals is frame.f_globals:
+        return {}
+    node, owner = definition.node, definition.owner
+    roots = [node, *(owner.bases if owner is not None else ())]
+    words = {n.id for root in roots for n in ast.walk(root) if isinstance(n, ast.Name)}
+    for root in (node.args, *filter(None, [getattr(node, "returns", None)])):  # what is quoted
+        for n in ast.walk(root):
+            if isinstance(n, ast.Constant) and isinstance(n.value, str):
+                words.update(re.findall(r"\w+", n.value))
+    return {name: value for name, value in frame.f_locals.items() if name in words}
+
+
+def _in_annotations(
     annotations: Mapping[str, object], surroundings: Mapping[str, object]
 ) -> dict[str, object]:
-    """Keep the local names that postponed annotations use, and no others alive."""
+    """Keep the local names that postponed annotations use."""
     texts = [a for a in annotations.values() if isinstance(a, str)]
     words = {w for text in texts for w in re.findall(r"\w+", text)}
     return {w: surroundings[w] for w in words if w in surroundings}
