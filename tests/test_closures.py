@@ -158,3 +158,13 @@ def test_locals_are_the_users() -> None:
         return dict(locals())
 
     assert set(everything(mut(net()), 1)) == {"m", "x", "y", "z"}
+
+
+def test_functions_of_the_user_that_are_called_like_that() -> None:
+    def plain() -> tuple[int, list[str]]:
+        def locals() -> int:
+            return 3
+
+        return locals(), dir()
+
+    assert fn(plain)() == plain()

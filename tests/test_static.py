@@ -234,3 +234,27 @@ def test_type_parameters_and_type_aliases(tmp_path: Path) -> None:
         "    type t = int\n"  # E1104
     )
     assert codes(user, Project()) == ["E1102", "E1102", "E1101", "E1102", "E1104"]
+
+
+@pytest.mark.parametrize(
+    ("imports", "decorator", "between"),
+    [
+        ("import torch", "torch.no_grad()", True),
+        ("import torch as t", "t.compile(fullgraph=True)", True),
+        ("from functools import cache as c", "c", True),
+        ("import contextlib", "contextlib.contextmanager", True),
+        ("from abc import abstractmethod", "abstractmethod", False),
+        ("import app", "app.command()", False),
+        ("from mine import no_grad", "no_grad", False),
+    ],
+)
+def test_wrappers_between(tmp_path: Path, imports: str, decorator: str, between: bool) -> None:
+    """The checker says what loading the module would: live tests are with those of stacking."""
+    head = f"from torch import nn\nfrom dslmut import Mut, extern, fn\n{imports}\n"
+    user = tmp_path / "user.py"
+    for word, annotation in (("fn(check=False)", "Mut[nn.Linear]"), ("extern", "nn.Linear")):
+        body = f"def f(m: {annotation}) -> None: ...\n"
+        user.write_text(f"{head}@{word}\n@{decorator}\n{body}")
+        assert codes(user, Project()) == ["E1109"] * between
+        user.write_text(f"{head}@{decorator}\n@{word}\n{body}")
+        assert codes(user, Project()) == []

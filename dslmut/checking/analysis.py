@@ -22,6 +22,7 @@ from dslmut.checking.rules import (
     mutation,
     opaque,
     optimizers,
+    stacking,
 )
 from dslmut.checking.running import run, walk_function
 from dslmut.checking.source import Definition, FunctionNode, Source, parse, read
@@ -127,6 +128,7 @@ def check_source(source: Source, file: ModuleFile) -> list[Diagnostic]:
             found += analyse(
                 source, definition, resolver, extern=Word("extern") in words
             ).diagnostics
+            found += stacking.check_decorators(definition, source, file)
         elif Word("optimizer") in words:
             found += optimizers.check_body(source, definition, resolver)
         elif not any(_is_function(s) for s in definition.outer):

@@ -159,7 +159,9 @@ def of_user(names: Any) -> Any:
     """Return what ``locals()`` or ``dir()`` gives, without the names that rewriting adds."""
     if isinstance(names, dict):
         return {k: v for k, v in names.items() if not str(k).startswith("__dslmut_")}
-    return [n for n in names if not str(n).startswith("__dslmut_")]
+    if isinstance(names, list):
+        return [n for n in names if not str(n).startswith("__dslmut_")]
+    return names  # a function of the user's that is called like that
 
 
 # -- assignments ---------------------------------------------------------------------------------
