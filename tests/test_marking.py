@@ -31,6 +31,17 @@ async def later(m: Mut[nn.Linear], k: float) -> None:
     m.bias = m.bias * k
 
 
+@fn
+def named(*args: int, m: Mut[nn.Linear], **rest: int) -> None:
+    m.bias = m.bias * 0
+
+
+class Method:
+    @fn
+    def step(self, m: Mut[nn.Linear]) -> None:
+        m.bias = m.bias * 0
+
+
 def run_in_thread(m: nn.Linear) -> None:
     found: list[BaseException] = []
 
@@ -64,6 +75,8 @@ elsewhere = "mark it where `step` gets it: `step(mut(m), k)`"
         (lambda m: list(map(step, [m], [0.0])), elsewhere),
         (lambda m: next(steps(m, 0.0)), elsewhere.replace("step", "steps")),
         (lambda m: asyncio.run(later(m, 0.0)), elsewhere.replace("step", "later")),
+        (lambda m: functools.partial(named, 1, m=m)(), "`named(*args, m=mut(m), **rest)`"),
+        (lambda m: Method().step(*[m]), "`x.step(mut(m))`"),
         (run_in_thread, "write `step(mut(m), 1.0)`"),
         (lambda m: (lambda *a: step(*a))(m, 0.0), "write `(lambda *a: step(*a))(mut(m), 0.0)`"),
     ],

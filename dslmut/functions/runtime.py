@@ -12,6 +12,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
+from dslmut.checking.entities import Passing
 from dslmut.checking.knowledge import TENSOR_ATTRIBUTES
 from dslmut.diagnostics.calling import Argument
 from dslmut.diagnostics.codes.fields import NotAField
@@ -89,10 +90,14 @@ def _unmarked(spec: Spec, name: str, value: Any) -> Unmarked:
 
 def _example(spec: Spec) -> str:
     """Return a call of the function with its markers, for code that only passes it on."""
-    names = _parameters(spec)
     owner = "mut(x)." if spec.marks_receiver else "x." if spec.entity.method else ""
     function = spec.entity.name.rpartition(".")[2]
-    arguments = [f"mut({n})" if n in spec.mut else n for n in names[spec.entity.method :]]
+    arguments = []
+    for p in (spec.entity.parameters or ())[spec.entity.method :]:
+        written = f"mut({p.name})" if p.name in spec.mut else p.name
+        stars = p.passing.value if p.passing in (Passing.STAR, Passing.DOUBLE_STAR) else ""
+        named = f"{p.name}=" if p.passing is Passing.KEYWORD else stars
+        arguments.append(f"{named}{written}")
     return f"{owner}{function}({', '.join(arguments)})"
 
 
