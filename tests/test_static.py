@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -251,3 +252,53 @@ def test_a_text_that_is_edited_is_read_again(tmp_path: Path) -> None:
     edited = here.replace("m[0]", "nn.Linear(3, 3)")
     assert check_file(path, project, edited) == []
     assert [d.code for d in check_file(path, project, here)] == ["E1102"]
+
+
+@pytest.mark.skipif(sys.version_info < (3, 12), reason="the syntax of Python 3.12")
+def test_type_parameters_and_type_aliases(tmp_path: Path) -> None:
+    user = tmp_path / "user.py"
+    user.write_text(
+        "from torch import nn\n"
+        "from dslmut import Mut, fn, mut\n"
+        "type Net = nn.Linear\n"
+        "@fn\n"
+        "def f[T: nn.Module](m: Mut[T], n: T) -> T:\n"
+        "    m.bias = m.bias * 0\n"
+        "    n.bias = n.bias * 0\n"  # E1102
+        "    return m\n"
+        "class Box[T: nn.Module]:\n"
+        "    @fn\n"
+        "    def f(self, n: T) -> None:\n"
+        "        n.bias = n.bias * 0\n"  # E1102
+        "@fn\n"
+        "def g[T: (int, float)](n: Mut[T]) -> None: ...\n"  # E1101
+        "@fn\n"
+        "def h(n: Net, t: Mut[nn.Module]) -> None:\n"
+        "    n.bias = n.bias * 0\n"  # E1102
+        "    type t = int\n"  # E1104
+    )
+    assert codes(user, Project()) == ["E1102", "E1102", "E1101", "E1102", "E1104"]
+
+
+@pytest.mark.parametrize(
+    ("imports", "decorator", "between"),
+    [
+        ("import torch", "torch.no_grad()", True),
+        ("import torch as t", "t.compile(fullgraph=True)", True),
+        ("from functools import cache as c", "c", True),
+        ("import contextlib", "contextlib.contextmanager", True),
+        ("from abc import abstractmethod", "abstractmethod", False),
+        ("import app", "app.command()", False),
+        ("from mine import no_grad", "no_grad", False),
+    ],
+)
+def test_wrappers_between(tmp_path: Path, imports: str, decorator: str, between: bool) -> None:
+    """The checker says what loading the module would: live tests are with those of stacking."""
+    head = f"from torch import nn\nfrom dslmut import Mut, extern, fn\n{imports}\n"
+    user = tmp_path / "user.py"
+    for word, annotation in (("fn(check=False)", "Mut[nn.Linear]"), ("extern", "nn.Linear")):
+        body = f"def f(m: {annotation}) -> None: ...\n"
+        user.write_text(f"{head}@{word}\n@{decorator}\n{body}")
+        assert codes(user, Project()) == ["E1109"] * between
+        user.write_text(f"{head}@{decorator}\n@{word}\n{body}")
+        assert codes(user, Project()) == []

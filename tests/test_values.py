@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import pytest
 import torch
@@ -272,3 +272,24 @@ def test_an_instance_of_an_older_definition_of_its_class(load) -> None:
     with pytest.raises(CheckError) as caught:
         module.use(nn.Linear(2, 2))
     assert "older definition" not in str(caught.value)
+
+
+M = TypeVar("M", bound=nn.Module)
+N = TypeVar("N", int, str)
+S = TypeVar("S", bound="Missing")  # pyright: ignore
+
+
+def test_type_variables_are_checked_by_their_bounds() -> None:
+    @fn
+    def takes(m: Mut[M], other: M | None, n: N, s: S) -> N:
+        return n
+
+    m = nn.Linear(1, 1)
+    assert takes(mut(m), nn.Linear(1, 1), 1, object()) == 1
+    assert takes(mut(m), None, "a", 2) == "a"
+    with pytest.raises(CheckError, match="`m` is an `int`, declared `Module`"):
+        takes(mut(3), None, 1, 2)
+    with pytest.raises(CheckError, match="`other`"):
+        takes(mut(m), 3, 1, 2)  # pyright: ignore
+    with pytest.raises(CheckError, match="`n` is a `float`, declared `int | str`"):
+        takes(mut(m), None, 1.5, 2)  # pyright: ignore

@@ -22,6 +22,7 @@ from dslmut.checking.rules import (
     mutation,
     opaque,
     optimizers,
+    stacking,
 )
 from dslmut.checking.running import run, walk_function
 from dslmut.checking.source import Definition, FunctionNode, Source, parse, read, tree_of
@@ -90,10 +91,9 @@ def signature_of(definition: Definition, resolver: Resolver) -> Signature:
     """Read what a function declares; an unannotated receiver is of its class."""
     parameters = read_parameters(definition.node, resolver)
     node = definition.node
-    if definition.owner is not None and parameters and not parameters[0].annotated:
+    if definition.of_instances and parameters and not parameters[0].annotated:
         cls = resolver.own_class()
-        names = {getattr(d, "id", "") for d in getattr(node, "decorator_list", [])}
-        if cls is not None and not names & {"staticmethod", "classmethod"}:
+        if cls is not None:
             me = Parameter(parameters[0].name, parameters[0].passing, en.Annotation(cls.type))
             parameters = (me, *parameters[1:])
     returns = None if isinstance(node, ast.Lambda) else node.returns
@@ -138,6 +138,7 @@ def check_source(source: Source, file: ModuleFile) -> list[Diagnostic]:
         if words & {Word("fn"), Word("extern")}:
             extern = Word("extern") in words
             found += _analyse(source, definition, resolver, extern).diagnostics
+            found += stacking.check_decorators(definition, source, file)
         elif Word("optimizer") in words:
             found += optimizers.check_body(source, definition, resolver)
         elif not any(_is_function(s) for s in definition.outer):

@@ -19,8 +19,9 @@ from dslmut.checking.entities import (
     Type,
     Word,
 )
+from dslmut.checking.generic import protocol_from
 from dslmut.checking.resolve import Resolver, entity_of, last_name, read_annotation, read_parameters
-from dslmut.checking.source import Source
+from dslmut.checking.source import Source, takes_instance
 
 _TRANSPARENT = frozenset(
     "staticmethod classmethod override final no_grad inference_mode enable_grad abstractmethod "
@@ -69,7 +70,7 @@ def function_from(
         result_known=node.returns is not None,
         fresh=result.fresh,
         definition=source.span(node),
-        method=bool(owner) and not names & {"staticmethod", "classmethod"},
+        method=bool(owner) and takes_instance(node),
         getter=bool(names & {"property", "cached_property"}),
         text=functools.partial(Text, node, source, resolver),
     )
@@ -110,6 +111,7 @@ def class_from(
     """
     bases = tuple(base_of(b, resolver) for b in node.bases)
     kind = next((b.kind for b in bases if b is not None and b.kind is not Kind.OBJECT), None)
+    kind = kind or protocol_from(node, bases, resolver)
     if kind is None:
         # A base that cannot be resolved may be a model.
         kind = Kind.OBJECT if all(b is not None for b in bases) else Kind.UNKNOWN

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from dslmut.checking import definitions, wellknown
+from dslmut.checking import definitions, generic, wellknown
 from dslmut.checking import entities as en
 from dslmut.checking.entities import (
     Alias,
@@ -69,6 +69,8 @@ def entity_from(found: object, name: str, module: str = "") -> Entity | None:
         return Function(name, Role.BUILTIN, qualified=f"{module}.{name}" if module else "")
     if typing.get_origin(found) is not None or isinstance(found, types.UnionType):
         return _alias(found)
+    if generic.is_open(found):
+        return Alias(annotation_from_object(found))
     return Instance(type_of_object(found))
 
 
@@ -90,6 +92,8 @@ def annotation_from_object(found: object) -> Annotation:
     """Read an annotation that exists as an object: ``Mut[Mlp]`` under a name of its own."""
     if found is None or found is type(None):
         return Annotation(en.PLAIN, optional=True)
+    if generic.is_open(found):
+        return generic.variable_of(found, annotation_from_object)
     origin, arguments = typing.get_origin(found), typing.get_args(found)
     if origin is typing.Annotated:
         inner = annotation_from_object(arguments[0])
@@ -179,13 +183,18 @@ def _text_of(function: types.FunctionType) -> Text | None:
 def _annotation(found: object, function: types.FunctionType) -> Annotation:
     if found is _MISSING:
         return Annotation()
+    return _read(found, _NamesOf(function.__globals__))
+
+
+def _read(found: object, names: _NamesOf) -> Annotation:
+    """Read an annotation that is an object or, postponed, a text."""
     if not isinstance(found, str):
         return annotation_from_object(found)
     try:
         node = ast.parse(found, mode="eval").body
     except SyntaxError:
         return Annotation()
-    return read_annotation(node, _NamesOf(function.__globals__))
+    return read_annotation(node, names)
 
 
 class _NamesOf:
@@ -241,7 +250,8 @@ def _kind_of(found: type) -> tuple[Kind, Class | None]:
         known = wellknown.well_known(f"{base.__module__}.{base.__qualname__}")
         if isinstance(known, Class) and known.kind is not Kind.OBJECT:
             return known.kind, known
-    return Kind.OBJECT, None
+    names = _NamesOf(vars(sys.modules.get(found.__module__, builtins)))
+    return generic.protocol_of(found, lambda a: _read(a, names)) or Kind.OBJECT, None
 
 
 def type_of_object(found: object) -> Type:
@@ -326,15 +336,8 @@ class ObjectMembers:
         return own
 
     def _declared(self, annotation: object, cls: type) -> Type:
-        if isinstance(annotation, str):
-            try:
-                node = ast.parse(annotation, mode="eval").body
-            except SyntaxError:
-                return en.UNKNOWN
-            names = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
-            type_ = read_annotation(node, _NamesOf(names)).type
-        else:
-            type_ = annotation_from_object(annotation).type
+        names = vars(sys.modules[cls.__module__]) if cls.__module__ in sys.modules else {}
+        type_ = _read(annotation, _NamesOf(names)).type
         if type_.kind is Kind.TENSOR and self._base is not None and self._base.kind is Kind.MODEL:
             return en.FIELD
         return type_

@@ -45,6 +45,15 @@ class Definition:
         return self.outer[-1] if self.outer and isinstance(self.outer[-1], ast.ClassDef) else None
 
     @property
+    def of_instances(self) -> bool:
+        """Say whether it is a method whose first parameter is an object of its class."""
+        return (
+            self.owner is not None
+            and not isinstance(self.node, ast.Lambda)
+            and takes_instance(self.node)
+        )
+
+    @property
     def called_by_frameworks(self) -> bool:
         """Say whether Python or torch calls a method, without a marker for its receiver."""
         if isinstance(self.node, ast.Lambda) or self.owner is None:
@@ -57,6 +66,16 @@ class Definition:
             for d in self.node.decorator_list
         )
         return name == "forward" or special or accessor
+
+
+_CLASS_METHODS = frozenset({"__new__", "__init_subclass__", "__class_getitem__"})
+"""Methods that get the class, without saying so."""
+
+
+def takes_instance(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Say whether a function in a class gets an object of it first."""
+    names = {getattr(d, "id", getattr(d, "attr", "")) for d in node.decorator_list}
+    return node.name not in _CLASS_METHODS and not names & {"staticmethod", "classmethod"}
 
 
 @dataclass(frozen=True, eq=False)

@@ -148,6 +148,11 @@ def import_(walk: Walk, node: ast.Import | ast.ImportFrom) -> None:
         walk.bind(name, Value(en.OBJECT, entity=entity), node, "import ... as")
 
 
+def type_alias(walk: Walk, node: ast.TypeAlias) -> None:  # pyright: ignore
+    """``type A = ...``, from Python 3.12 on."""
+    walk.bind(node.name.id, Value(en.OBJECT), node, "type")
+
+
 def global_(walk: Walk, node: ast.Global) -> None:
     """``global``: Python refuses it for a parameter, but only when it compiles the function."""
     for name in node.names:
@@ -200,4 +205,4 @@ STATEMENTS: dict[type[ast.AST], Callable[..., None]] = {
     ast.Pass: nothing,
 }
 if sys.version_info >= (3, 12):
-    STATEMENTS[ast.TypeAlias] = nothing
+    STATEMENTS[ast.TypeAlias] = type_alias

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from dslmut.checking import definitions, wellknown
+from dslmut.checking import definitions, generic, wellknown
 from dslmut.checking.entities import (
     UNKNOWN,
     Alias,
@@ -164,6 +164,8 @@ class ModuleFile:
                 return self.imported(module or "", alias.name, level)
             case ast.Assign(value=value) | ast.AnnAssign(value=ast.expr() as value):
                 return _assigned(value, resolver)
+            case ast.stmt(name=ast.Name(), value=ast.expr() as value):  # type A = ...
+                return Alias(read_annotation(value, resolver))
         return None
 
     def _star_imported(self, name: str) -> Entity | None:
@@ -250,7 +252,7 @@ def _assigned(value: ast.expr, resolver: StaticResolver) -> Entity | None:
             annotation = read_annotation(value, resolver)
             return Alias(annotation) if annotation.type != UNKNOWN or annotation.mut else None
         case ast.Call():
-            made = _decorated(value, resolver)
+            made = _decorated(value, resolver) or generic.variable_from(value, resolver)
             return made or definitions.instance_of(value, resolver)
         case ast.Constant():
             return Instance(read_annotation(ast.Constant(None), resolver).type)
@@ -283,6 +285,8 @@ def _top_level(body: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:
                 yield from ((t.id, node) for t in targets if isinstance(t, ast.Name))
             case ast.AnnAssign(target=ast.Name(id=name)):
                 yield name, node
+            case ast.stmt(name=ast.Name(id=name)):  # type A = ..., from Python 3.12 on
+                yield name, node
             case ast.If(body=inner, orelse=other):
                 yield from _top_level([*other, *inner])
             case ast.Try(body=inner, handlers=handlers, orelse=other, finalbody=final):
@@ -311,7 +315,11 @@ class StaticResolver:
 
     def name(self, name: str) -> Entity | None:
         """Return what a free name stands for."""
-        for scope in reversed(self.definition.outer if self.definition else ()):
+        scopes = (*self.definition.outer, self.definition.node) if self.definition else ()
+        variable = generic.variable_in(reversed(scopes), name, self)
+        if variable is not None:
+            return variable
+        for scope in reversed(scopes[:-1]):
             if isinstance(scope, ast.ClassDef) or name not in bound_names(scope):
                 continue
             body = [] if isinstance(scope, ast.Lambda) else scope.body

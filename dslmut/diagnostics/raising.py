@@ -12,26 +12,34 @@ from dslmut.diagnostics.model import Position, Span
 from dslmut.diagnostics.render import read_lines
 
 _HERE = str(Path(__file__).parents[1])
+_PYTHON = str(Path(os.__file__).parent) + os.sep
 _EXAMPLES = str(Path(__file__).parents[1] / "examples")
 
 
 def user_span(frame: FrameType | None = None) -> Span | None:
-    """Say where the user's code is, in the innermost frame that is neither ours nor torch's.
+    """Say where the user's code is, in the innermost frame that is neither ours nor a library's.
 
     Args:
         frame: Where to start; by default the caller's.
     """
-    frame = frame or sys._getframe(1)
-    while frame is not None and not is_user(frame):
+    found = user_frame(frame or sys._getframe(1))
+    return None if found is None else span_of(found)
+
+
+def user_frame(frame: FrameType | None) -> FrameType | None:
+    """Return the innermost frame of the user's; where a library runs a thread, the library's."""
+    frames: list[FrameType] = []
+    while frame is not None:
+        if is_user(frame):
+            return frame
+        frames.append(frame)
         frame = frame.f_back
-    return None if frame is None else span_of(frame)
+    return next((f for f in frames if not f.f_code.co_filename.startswith(_HERE)), None)
 
 
 def warn_user(message: str, category: type[Warning]) -> None:
     """Warn where the user's code is, however deep the call stack is below it."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and not is_user(frame):
-        frame = frame.f_back
+    frame = user_frame(sys._getframe(1))
     if frame is None:
         warnings.warn(message, category, stacklevel=2)
         return
@@ -41,11 +49,13 @@ def warn_user(message: str, category: type[Warning]) -> None:
 
 
 def is_user(frame: FrameType) -> bool:
-    """Say whether a frame runs code that is neither ours nor torch's."""
+    """Say whether a frame runs code that is neither ours nor torch's nor Python's own."""
     path = frame.f_code.co_filename
     if path.startswith(_EXAMPLES):
         return True
-    return not path.startswith((_HERE, _torch()))
+    if path.startswith((_HERE, _torch(), "<frozen ")):
+        return False
+    return not path.startswith(_PYTHON) or "-packages" in path
 
 
 def _torch() -> str:

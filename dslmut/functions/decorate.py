@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 import types
@@ -17,15 +18,16 @@ from dslmut.checking.live import LiveResolver
 from dslmut.checking.resolve import read_annotation
 from dslmut.checking.scopes import is_generator
 from dslmut.checking.source import Definition, Source
-from dslmut.diagnostics.codes.mutation import SourceUnavailable
-from dslmut.diagnostics.exceptions import CheckError, DslmutError
+from dslmut.diagnostics.exceptions import CheckError
 from dslmut.diagnostics.model import Span
-from dslmut.diagnostics.raising import user_span
 from dslmut.functions import runtime
 from dslmut.functions.locate import locate
-from dslmut.functions.rewrite import SPEC, Plan, rewritten
+from dslmut.functions.plan import RUNTIME, SPEC, Plan
+from dslmut.functions.reloading import forget_calls_of_older
+from dslmut.functions.rewrite import rewritten
 from dslmut.functions.spec import Spec
-from dslmut.functions.trees import RUNTIME
+from dslmut.functions.targets import check_decorated, plain_function
+from dslmut.functions.trees import mangling
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -58,10 +60,9 @@ def fn(function: Any = None, /, *, check: bool = True) -> Any:
         ... def scale(m: Mut[nn.Linear], factor: float) -> None:
         ...     m.weight = m.weight * factor
     """
-    surroundings = sys._getframe(1).f_locals
     if function is None:
-        return lambda f: _decorate(f, surroundings, check)
-    return _decorate(function, surroundings, check)
+        return lambda f: _decorate(f, sys._getframe(1), check)
+    return _decorate(function, sys._getframe(1), check)
 
 
 def extern(function: F, /) -> F:
@@ -76,51 +77,36 @@ def extern(function: F, /) -> F:
     Raises:
         CheckError: E1101 for a ``Mut`` parameter, E1109 without a text to check.
     """
-    plain = _plain_function(function)
+    plain = plain_function(function, "@extern")
+    check_decorated(plain, sys._getframe(1), "@extern")
     source, definition = locate(plain)
-    resolver = LiveResolver(plain, source, definition, sys._getframe(1).f_locals)
+    surroundings = _used_names(definition, sys._getframe(1))
+    resolver = LiveResolver(plain, source, definition, surroundings)
     analysis = analyse(source, definition, resolver, extern=True)
     _raise_found(analysis, source)
     plain.__dslmut__ = _spec(plain, analysis, source, definition, resolver, Role.EXTERN, {}, False)  # pyright: ignore
     return function
 
 
-def _decorate(function: Any, surroundings: Mapping[str, object], check: bool) -> Any:
+def _decorate(function: Any, frame: types.FrameType, check: bool) -> Any:
     if isinstance(function, staticmethod | classmethod):
-        return type(function)(_decorate(function.__func__, surroundings, check))
+        return type(function)(_decorate(function.__func__, frame, check))
+    if isinstance(function, functools.cached_property):
+        return functools.cached_property(_decorate(function.func, frame, check))
     if isinstance(function, property):
         get, set_, delete = (
-            p and _decorate(p, surroundings, check)
-            for p in (function.fget, function.fset, function.fdel)
+            p and _decorate(p, frame, check) for p in (function.fget, function.fset, function.fdel)
         )
-        return property(get, set_, delete, function.__doc__)
-    plain = _plain_function(function)
+        return type(function)(get, set_, delete, function.__doc__)
+    plain = plain_function(function)
+    check_decorated(plain, frame)
     source, definition = locate(plain)
+    surroundings = _used_names(definition, frame)
     resolver = LiveResolver(plain, source, definition, surroundings)
     analysis = analyse(source, definition, resolver)
     _raise_found(analysis, source)
     spec = _spec(plain, analysis, source, definition, resolver, Role.FN, surroundings, check)
     return _made(plain, spec, _plan(analysis, spec, definition, resolver))
-
-
-def _plain_function(function: Any) -> types.FunctionType:
-    wrapped = getattr(function, "__wrapped__", None)
-    if wrapped is not None and not hasattr(function, "__dslmut__"):
-        raise _wrapper(function, wrapped)
-    if isinstance(function, types.FunctionType):
-        return function
-    kind = type(function).__name__
-    raise TypeError(f"@fn decorates a function written in Python, not a {kind}")
-
-
-def _wrapper(function: Any, wrapped: Any) -> DslmutError:
-    """Return the error for `@fn` above a decorator that puts another function around the user's."""
-    name = getattr(wrapped, "__name__", "the function")
-    return SourceUnavailable.raised(
-        user_span(),
-        f"another decorator stands between `@fn` and `{name}`: `@fn` gets its wrapper, whose text is another",
-        fix="put `@fn` directly above the `def`, below the other decorators",
-    )
 
 
 def _raise_found(analysis: Analysis, source: Source) -> None:
@@ -144,10 +130,11 @@ def _spec(
     """Gather what the function's run time and the checker of its callers need."""
     node = definition.node
     parameters = analysis.signature.parameters
+    private = mangling(definition)
     annotations = {
-        p.name: function.__annotations__[p.name]
+        p.name: function.__annotations__[private(p.name)]
         for p in parameters
-        if p.name in function.__annotations__ and "*" not in p.passing.value
+        if private(p.name) in function.__annotations__ and "*" not in p.passing.value
     }
     if "return" in function.__annotations__:
         annotations["return"] = function.__annotations__["return"]
@@ -157,9 +144,7 @@ def _spec(
         optional=frozenset(p.name for p in parameters if p.mut and p.annotation.optional),
         unmarked=frozenset(p.name for p in parameters[:1] if definition.called_by_frameworks),
         module=function.__globals__,
-        names={}
-        if surroundings is function.__globals__
-        else _used_names(annotations, surroundings),
+        names=_in_annotations(annotations, surroundings),
         cells=dict(zip(function.__code__.co_freevars, function.__closure__ or ())),
         annotations=annotations,
         check=check,
@@ -183,20 +168,15 @@ def _entity(
     if not isinstance(made, Function):
         result = read_annotation(node.returns, resolver)
         made = Function(name, role, None, result.type, node.returns is not None)
-    method = owner is not None and not _is_static(node)
     text = Text(node, source, resolver, analysis.summary)
     return replace(
         made,
         name=name,
         role=role,
         parameters=analysis.signature.parameters,
-        method=method,
+        method=definition.of_instances,
         text=lambda: text,
     )
-
-
-def _is_static(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return any(getattr(d, "id", "") in ("staticmethod", "classmethod") for d in node.decorator_list)
 
 
 def _places(node: Any, source: Source) -> dict[str, Span]:
@@ -208,10 +188,24 @@ def _places(node: Any, source: Source) -> dict[str, Span]:
     return places
 
 
-def _used_names(
+def _used_names(definition: Definition, frame: types.FrameType) -> dict[str, object]:
+    """Return the local names where it is decorated that a function uses; no others are kept alive."""
+    if frame.f_locals is frame.f_globals:
+        return {}
+    node, owner = definition.node, definition.owner
+    roots = [node, *(owner.bases if owner is not None else ())]
+    words = {n.id for root in roots for n in ast.walk(root) if isinstance(n, ast.Name)}
+    for root in (node.args, *filter(None, [getattr(node, "returns", None)])):  # what is quoted
+        for n in ast.walk(root):
+            if isinstance(n, ast.Constant) and isinstance(n.value, str):
+                words.update(re.findall(r"\w+", n.value))
+    return {name: value for name, value in frame.f_locals.items() if name in words}
+
+
+def _in_annotations(
     annotations: Mapping[str, object], surroundings: Mapping[str, object]
 ) -> dict[str, object]:
-    """Keep the local names that postponed annotations use, and no others alive."""
+    """Keep the local names that postponed annotations use."""
     texts = [a for a in annotations.values() if isinstance(a, str)]
     words = {w for text in texts for w in re.findall(r"\w+", text)}
     return {w: surroundings[w] for w in words if w in surroundings}
@@ -235,7 +229,8 @@ def _plan(analysis: Analysis, spec: Spec, definition: Definition, resolver: Live
 
 def _made(function: types.FunctionType, spec: Spec, plan: Plan) -> types.FunctionType:
     """Make the function anew around its rewritten code."""
-    code = rewritten(plan, function.__code__)
+    code = spec.code = rewritten(plan, function.__code__)
+    forget_calls_of_older(function)
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
     cells[RUNTIME] = types.CellType(runtime)
     cells[SPEC] = types.CellType(spec)
@@ -254,4 +249,5 @@ def _made(function: types.FunctionType, spec: Spec, plan: Plan) -> types.Functio
     if sys.version_info >= (3, 12):
         made.__type_params__ = function.__type_params__
     made.__dslmut__ = spec  # pyright: ignore[reportFunctionMemberAccess]
+    made.__dict__["__beartype_wrapper"] = True  # its import hook need not check values once more
     return made

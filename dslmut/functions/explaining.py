@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor
@@ -20,12 +20,21 @@ from dslmut.functions.spec import Spec
 
 @dataclass(frozen=True)
 class Problem:
-    """What does not fit: the argument, and why, in words."""
+    """What does not fit.
+
+    Args:
+        slot: The argument, or the result.
+        value: What was given.
+        sizes: Of the dimensions that the call has bound by then.
+        binders: What bound each of them.
+        outside: The size of the domain and the index that is outside of it, if that is what is wrong.
+    """
 
     slot: Slot
     value: Any
-    sizes: Mapping[str, int]
-    binders: Mapping[str, str]
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    binders: Mapping[str, str] = field(default_factory=dict)
+    outside: tuple[int, int] | None = None
 
 
 def explained(spec: Spec, problem: Problem, frame: Any) -> DslmutError:
@@ -53,6 +62,7 @@ def declared_at(spec: Spec, slot: Slot) -> list[Label]:
 
 
 _SHAPE = ValueDoesNotFit.why
+_DOMAIN = "an index outside of its domain would read something else, or fail far from here"
 _DTYPE = "a dtype that is cast by accident costs precision or time without an error"
 _KIND = "a value of another kind would fail later, and far from here"
 
@@ -60,6 +70,9 @@ _KIND = "a value of another kind would fail later, and far from here"
 def _reason(problem: Problem) -> tuple[str, str]:
     """Return what does not fit, and why that matters."""
     slot, value = problem.slot, problem.value
+    if problem.outside is not None:
+        size, worst = problem.outside
+        return f"holds 0 <= i < {slot.domain} = {size}, and contains {worst}", _DOMAIN
     if not slot.shaped:
         name, kind = _hint_name(slot.hint), an(type(value).__name__)
         if _is_outdated(problem):
@@ -99,7 +112,9 @@ def _hint_name(hint: Any) -> str:
     return getattr(hint, "__name__", None) or str(hint)
 
 
-def _advice(problem: Problem, what: str) -> str:
+def _advice(problem: Problem, what: str) -> str | None:
+    if problem.outside is not None:
+        return None
     if _is_outdated(problem):
         name = _hint_name(problem.slot.hint)
         return f"make {what} anew, with the `{name}` that is defined now"

@@ -3,37 +3,53 @@
 from __future__ import annotations
 
 import ast
-import copy
-import inspect
 import linecache
+import os
 import types
 
-from dslmut.checking.scopes import arguments_of
-from dslmut.checking.source import Definition, FunctionNode, Source, parse
+from dslmut.checking.source import Definition, Source, parse
 from dslmut.diagnostics.codes.mutation import SourceUnavailable
 from dslmut.diagnostics.exceptions import CheckError, DslmutError
 from dslmut.diagnostics.model import Position, Span
-from dslmut.functions.trees import bare_arguments, compiled_alone
+from dslmut.functions.sameness import is_compiled_from, is_exactly
 
 
 def locate(function: types.FunctionType) -> tuple[Source, Definition]:
     """Return the text that a function is in, and its place there.
 
+    What ``linecache`` kept is taken where it is exactly what was compiled: the file may have been
+    edited since. Otherwise the file is read again: its module may have been loaded again.
+
     Raises:
         CheckError: E1109.
     """
     code = function.__code__
-    lines = linecache.getlines(code.co_filename, function.__globals__)
-    if not lines:
+    kept = linecache.getlines(code.co_filename, function.__globals__)
+    if not kept:
         raise _unavailable(
             function,
             f"the source of `{function.__qualname__}` cannot be found: there is no text for {code.co_filename!r}",
             _advice(code.co_filename),
         )
+    found = _found_in(kept, function, exactly=True)
+    if found is None and os.path.exists(code.co_filename):
+        linecache.checkcache(code.co_filename)
+        found = _found_in(linecache.getlines(code.co_filename, function.__globals__), function)
+    found = found or _found_in(kept, function)
+    if found is None:
+        raise _stale(function)
+    return found
+
+
+def _found_in(
+    lines: list[str], function: types.FunctionType, exactly: bool = False
+) -> tuple[Source, Definition] | None:
+    """Return the place of a function in a text, or None if it was not compiled from that."""
+    code = function.__code__
     try:
         source = parse(code.co_filename, "".join(lines))
-    except SyntaxError as error:
-        raise _stale(function) from error
+    except SyntaxError:
+        return None
     found = [d for d in source.definitions if _is_at(d, code)]
     if len(found) > 1:
         found = [d for d in found if _columns_match(d, code)] or found
@@ -43,14 +59,17 @@ def locate(function: types.FunctionType) -> tuple[Source, Definition]:
             f"{len(found)} lambdas stand on line {code.co_firstlineno} and cannot be told apart",
             "give each of them a line of its own, or write a `def`",
         )
-    if not found or not _is_compiled_from(found[0], code):
-        raise _stale(function)
-    return source, found[0]
+    compiled_from = is_exactly if exactly else is_compiled_from
+    return (source, found[0]) if found and compiled_from(found[0], code) else None
 
 
 def _advice(path: str) -> str:
     if path.startswith("<timed"):
         return "take `%%time` off the cell that defines the function: such a cell keeps no text"
+    if path.startswith("<magic-timeit"):
+        return "define the function in another cell, and time its calls"
+    if path.endswith(".py"):
+        return "keep the module's `.py` file where it was compiled: a `.pyc` alone has no text"
     if path in ("<stdin>", "<string>"):
         return "write the function into a file or a notebook cell: what is typed here keeps no text"
     return (
@@ -88,59 +107,6 @@ def _columns_match(definition: Definition, code: types.CodeType) -> bool:
         <= (body.end_lineno or 0, body.end_col_offset or 0)
     ]
     return bool(inside)
-
-
-def _is_compiled_from(definition: Definition, code: types.CodeType) -> bool:
-    """Compare what the text says with what was compiled: parameters, names, constants, lines.
-
-    Not the bytecode, and no assertions: pytest and other tools put more into a function than its
-    text says. So all that the text says has to be in the code.
-    """
-    count = code.co_argcount + code.co_kwonlyargcount
-    count += bool(code.co_flags & inspect.CO_VARARGS) + bool(code.co_flags & inspect.CO_VARKEYWORDS)
-    compiled = sorted(_plain(n, definition) for n in code.co_varnames[:count])
-    if sorted(_plain(a.arg, definition) for a in arguments_of(definition.node)) != compiled:
-        return False
-    text = compiled_alone(_bare(definition.node), definition, code)
-    return all(said <= there for said, there in zip(_content(text), _content(code)))
-
-
-def _bare(node: FunctionNode) -> FunctionNode:
-    """Return a function without its assertions, annotations, defaults and decorators."""
-    if isinstance(node, ast.Lambda):
-        return ast.copy_location(ast.Lambda(bare_arguments(node.args), node.body), node)
-    new = _WithoutAssertions().visit(copy.deepcopy(node))
-    new.args, new.returns = bare_arguments(node.args), None
-    new.decorator_list = [ast.copy_location(ast.Constant(None), d) for d in node.decorator_list]
-    return new
-
-
-class _WithoutAssertions(ast.NodeTransformer):
-    def visit_Assert(self, node: ast.Assert) -> ast.stmt:
-        return ast.copy_location(ast.Pass(), node)
-
-
-def _content(code: types.CodeType) -> tuple[set[str], set[object], set[int]]:
-    """Return the names, constants and lines of a function and of those inside of it."""
-    names = {*code.co_names, *code.co_varnames, *code.co_freevars, *code.co_cellvars}
-    lines = {line for start, _, line in code.co_lines() if line is not None and start > 0}
-    constants: set[object] = set()
-    for constant in code.co_consts:
-        if isinstance(constant, int | float | str | bytes):
-            constants.add((type(constant), constant))
-        elif isinstance(constant, types.CodeType):
-            more = _content(constant)
-            names, constants, lines = names | more[0], constants | more[1], lines | more[2]
-            # A class says where it stands, which is elsewhere for a text that is compiled alone.
-            constants.discard((str, constant.co_qualname))
-    return names, constants, lines
-
-
-def _plain(name: str, definition: Definition) -> str:
-    """Undo the mangling of a parameter's name in a class."""
-    owner = definition.owner
-    prefix = f"_{owner.name.lstrip('_')}" if owner is not None else ""
-    return name.removeprefix(prefix) if prefix and name.startswith(f"{prefix}__") else name
 
 
 def _stale(function: types.FunctionType) -> DslmutError:

@@ -11,52 +11,29 @@ from __future__ import annotations
 import ast
 import types
 from collections.abc import Generator, Iterator
-from dataclasses import dataclass
 
-from dslmut.checking.facts import SIGNS, Facts, Note, Signature
-from dslmut.checking.source import Definition, FunctionNode
+from dslmut.checking.facts import SIGNS, Note
+from dslmut.checking.source import FunctionNode
 from dslmut.checking.trees import is_super
+from dslmut.functions.edges import ending, entering
+from dslmut.functions.plan import CALL, RUNTIME, SPEC, Plan
 from dslmut.functions.trees import (
-    RUNTIME,
     Node,
     bare_arguments,
     compiled_alone,
+    first_line,
+    mangled,
     no_type_parameters,
-    parsed,
     placed,
     runtime_call,
     shallow,
 )
-
-SPEC, CALL = "__dslmut_spec__", "__dslmut_call__"
-
 
 Store = tuple[str, list[ast.expr]]
 """A function of the run time that stores something, and its arguments."""
 
 CHECKS = {"assign": "check_target", "assign_item": "check_item"}
 """For each of them, the one that raises what it would raise, and changes nothing."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What to rewrite.
-
-    Args:
-        definition: The function.
-        signature: What it declares.
-        facts: What the walk over it found.
-        checked: The names of the annotated parameters, if arguments are checked.
-        returns: Whether the result is checked.
-        untouched: The ``id`` of the functions inside that are decorated themselves.
-    """
-
-    definition: Definition
-    signature: Signature
-    facts: Facts
-    checked: tuple[str, ...] = ()
-    returns: bool = False
-    untouched: frozenset[int] = frozenset()
 
 
 def rewritten(plan: Plan, original: types.CodeType) -> types.CodeType:
@@ -66,7 +43,7 @@ def rewritten(plan: Plan, original: types.CodeType) -> types.CodeType:
         plan: What to rewrite.
         original: The code as Python compiled it.
     """
-    node = _Rewriter(plan).function(plan.definition.node)
+    node = _Rewriter(plan, first_line(original)).function(plan.definition.node)
     return compiled_alone(node, plan.definition, original, (RUNTIME, SPEC))
 
 
@@ -76,8 +53,8 @@ def rewritten(plan: Plan, original: types.CodeType) -> types.CodeType:
 class _Rewriter:
     """Makes a new tree; the old one stays as it is, since others read it too."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.facts = plan, plan.facts
+    def __init__(self, plan: Plan, start: int) -> None:
+        self.plan, self.facts, self.start = plan, plan.facts, start
         self._temporaries = 0
         owner = next(
             (s for s in reversed(plan.definition.outer) if isinstance(s, ast.ClassDef)), None
@@ -96,11 +73,10 @@ class _Rewriter:
         body = node.body
         docstring = body[:1] if ast.get_docstring(node, clean=False) is not None else []
         rest = [s for statement in body[len(docstring) :] for s in self.statement(statement)]
-        prologue = [placed(s, node) for s in self._prologue()]
         new = type(node)(
             name=node.name,
             args=bare_arguments(node.args),
-            body=[*docstring, *prologue, *rest, *self._last_return(node)],
+            body=[*docstring, *entering(self.plan, self.start), *rest, *ending(self.plan)],
             # The first line of a function is that of its first decorator.
             decorator_list=[ast.copy_location(ast.Constant(None), d) for d in node.decorator_list],
             returns=None,
@@ -108,29 +84,6 @@ class _Rewriter:
             **no_type_parameters(),
         )
         return ast.copy_location(new, node)
-
-    def _prologue(self) -> Iterator[ast.stmt]:
-        """Take the objects out of their tokens, and check the arguments."""
-        names = {p.name: p for p in self.plan.signature.parameters}
-        for name in (n for n, p in names.items() if p.mut):
-            yield parsed(
-                f"{name} = {name}._o if {RUNTIME}.type({name}) is {RUNTIME}.Token "
-                f"else {RUNTIME}.missing({SPEC}, {name!r}, {name})"
-            )
-        others = [n for n, p in names.items() if not p.mut and "*" not in p.passing.value]
-        if others:
-            test = " or ".join(f"{RUNTIME}.type({n}) is {RUNTIME}.Token" for n in others)
-            given = ", ".join(f"{n}={n}" for n in others)
-            yield parsed(f"if {test}: {RUNTIME}.spurious({SPEC}, {given})")
-        if self.plan.checked or self.plan.returns:
-            arguments = ", ".join([SPEC, *self.plan.checked])
-            yield parsed(f"{CALL} = {RUNTIME}.enter({arguments})")
-
-    def _last_return(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.stmt]:
-        """Check what a function returns that runs off its end."""
-        if not self.plan.returns or isinstance(node.body[-1], ast.Return | ast.Raise):
-            return []
-        return [placed(parsed(f"return {RUNTIME}.leave({SPEC}, {CALL}, None)"), node.body[-1])]
 
     # -- statements --------------------------------------------------------------------------
 
@@ -313,6 +266,8 @@ class _Rewriter:
             new.keywords = keywords
         else:
             new = ast.Call(func, arguments, keywords)
+        if not node.args and getattr(node.func, "id", "") in ("locals", "vars", "dir"):
+            new = runtime_call("of_user", placed(new, node))
         return placed(new, node)
 
     def _callee(self, node: ast.Call) -> ast.expr:
@@ -367,8 +322,7 @@ class _Rewriter:
 
     def _mangled(self, name: str) -> str:
         """Return an attribute's name as Python would mangle it in the class around it."""
-        private = name.startswith("__") and not name.endswith("__")
-        return f"_{self._class_name}{name}" if private and self._class_name else name
+        return mangled(self._class_name, name)
 
 
 def _named(name: str, value: ast.expr) -> ast.stmt:

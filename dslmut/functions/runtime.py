@@ -12,7 +12,9 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor, nn
 
+from dslmut.checking.entities import Passing
 from dslmut.checking.knowledge import TENSOR_ATTRIBUTES
+from dslmut.diagnostics.calling import Argument
 from dslmut.diagnostics.codes.fields import NotAField
 from dslmut.diagnostics.marking import Unmarked, missing_markers, spurious_argument
 from dslmut.diagnostics.raising import user_span
@@ -24,7 +26,7 @@ from dslmut.functions.fields import (
     write_item,
 )
 from dslmut.functions.spec import Spec, spec_of
-from dslmut.functions.values import enter, leave
+from dslmut.functions.values import enter, leave, refused
 from dslmut.tokens import Token
 
 __all__ = [
@@ -44,6 +46,8 @@ __all__ = [
     "leave",
     "marked",
     "missing",
+    "of_user",
+    "refused",
     "slice",
     "snapshot",
     "spurious",
@@ -68,10 +72,10 @@ def missing(spec: Spec, name: str, value: Any) -> Any:
     called = sys._getframe(1)  # those after this one are still as they were passed
     names = _parameters(spec)
     later = names[names.index(name) + 1 :] if name in names else []
-    lacking = [n for n in later if n in spec.mut and n in called.f_locals]
-    lacking = [n for n in lacking if _lacks_marker(spec, n, called.f_locals[n])]
-    unmarked = [_unmarked(spec, n) for n in (name, *lacking)]
-    raise missing_markers(spec.entity.name, unmarked, called.f_back)
+    given = {name: value, **{n: called.f_locals[n] for n in later if n in called.f_locals}}
+    lacking = [n for n in given if n in spec.mut and _lacks_marker(spec, n, given[n])]
+    unmarked = [_unmarked(spec, n, given[n]) for n in lacking]
+    raise missing_markers(spec.entity.name, unmarked, _example(spec), called.f_back)
 
 
 def _lacks_marker(spec: Spec, name: str, value: Any) -> bool:
@@ -79,9 +83,22 @@ def _lacks_marker(spec: Spec, name: str, value: Any) -> bool:
     return is_due and type(value) is not Token
 
 
-def _unmarked(spec: Spec, name: str) -> Unmarked:
+def _unmarked(spec: Spec, name: str, value: Any) -> Unmarked:
     receiver = spec.marks_receiver and _parameters(spec)[0] == name
-    return Unmarked(name, _position(spec, name), spec.places.get(name), receiver)
+    return Unmarked(name, value, _position(spec, name), receiver, spec.places.get(name))
+
+
+def _example(spec: Spec) -> str:
+    """Return a call of the function with its markers, for code that only passes it on."""
+    owner = "mut(x)." if spec.marks_receiver else "x." if spec.entity.method else ""
+    function = spec.entity.name.rpartition(".")[2]
+    arguments = []
+    for p in (spec.entity.parameters or ())[spec.entity.method :]:
+        written = f"mut({p.name})" if p.name in spec.mut else p.name
+        stars = p.passing.value if p.passing in (Passing.STAR, Passing.DOUBLE_STAR) else ""
+        named = f"{p.name}=" if p.passing is Passing.KEYWORD else stars
+        arguments.append(f"{named}{written}")
+    return f"{owner}{function}({', '.join(arguments)})"
 
 
 def spurious(spec: Spec, **arguments: object) -> NoReturn:
@@ -91,8 +108,8 @@ def spurious(spec: Spec, **arguments: object) -> NoReturn:
         raise TypeError(
             f"E1101 `{spec.entity.name}` does not change `{name}`, passed as `mut(...)`"
         )
-    frame = sys._getframe(1).f_back
-    raise spurious_argument(spec.entity.name, name, _position(spec, name), frame)
+    argument = Argument(name, arguments[name], _position(spec, name))
+    raise spurious_argument(spec.entity.name, argument, sys._getframe(1).f_back)
 
 
 def _parameters(spec: Spec) -> list[str]:
@@ -141,6 +158,15 @@ def marked(method: Any) -> Any:
     if spec is not None and spec.marks_receiver and isinstance(method, MethodType):
         return functools.partial(method.__func__, Token(method.__self__))
     return callee(method)
+
+
+def of_user(names: Any) -> Any:
+    """Return what ``locals()`` or ``dir()`` gives, without the names that rewriting adds."""
+    if isinstance(names, dict):
+        return {k: v for k, v in names.items() if not str(k).startswith("__dslmut_")}
+    if isinstance(names, list):
+        return [n for n in names if not str(n).startswith("__dslmut_")]
+    return names  # a function of the user's that is called like that
 
 
 # -- assignments ---------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
+import operator
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -102,7 +103,10 @@ def slot_of(name: str, hint: Any) -> Slot | None:
         if not any(m is MUT or m is FRESH or isinstance(m, Domain) for m in metadata):
             break
         hint = inner
-    if hint is Any or hint is object or isinstance(hint, str | typing.TypeVar):
+    if isinstance(hint, typing.TypeVar):
+        types = hint.__constraints__ or (hint.__bound__ or Any,)
+        hint = functools.reduce(operator.or_, types)
+    if hint is Any or hint is object or isinstance(hint, str | typing.ForwardRef):
         return None
     origin = typing.get_origin(hint)
     if isinstance(origin, type) and issubclass(origin, torch.optim.Optimizer):

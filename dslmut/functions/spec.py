@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import CellType
+from types import CellType, CodeType
 
 from dslmut.checking.entities import Function
 from dslmut.diagnostics.model import Span
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class Spec:
     """A decorated function, as its own run time and the checker of its callers see it.
 
@@ -26,6 +26,7 @@ class Spec:
         check: Whether arguments and result are checked against them.
         places: Where each parameter is declared.
         checks: The annotations evaluated, from the first call on; they replace `names` and `cells`.
+        code: The rewritten code that it belongs to.
     """
 
     entity: Function
@@ -39,6 +40,11 @@ class Spec:
     check: bool = True
     places: Mapping[str, Span] = field(default_factory=dict)
     checks: object = None
+    code: CodeType | None = None
+
+    def __repr__(self) -> str:
+        """Name it: debuggers show it, and it leads to the whole module."""
+        return f"<spec of {self.entity.name}>"
 
     @property
     def marks_receiver(self) -> bool:

@@ -4,16 +4,16 @@ from __future__ import annotations
 import __future__
 
 import ast
+import dis
 import functools
 import inspect
 import operator
 import types
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from dslmut.checking.source import Definition, FunctionNode
-
-RUNTIME = "__dslmut__"
-"""The name of the run time in rewritten code."""
+from dslmut.functions.plan import RUNTIME
 
 Node = TypeVar("Node", bound=ast.AST)
 
@@ -51,13 +51,20 @@ def parsed(text: str) -> ast.stmt:
 
 
 def placed(node: Node, place: Any) -> Node:
-    """Put a new node, and the new ones inside of it, where another stands."""
+    """Put a new node, and the new ones inside of it, where another stands.
+
+    Names of the run time stand where it begins, however many lines it has, and all that stands at
+    a ``def`` is on its first line: Python says a line again when the next instruction is elsewhere.
+    """
     inner: Any
     for inner in ast.walk(node):
-        if "lineno" in inner._attributes and "lineno" not in inner.__dict__:
-            ast.copy_location(inner, place)
-            if isinstance(place, ast.FunctionDef | ast.AsyncFunctionDef):
-                inner.end_lineno, inner.end_col_offset = place.lineno, place.col_offset + 3
+        if "lineno" not in inner._attributes or "lineno" in inner.__dict__:
+            continue
+        ast.copy_location(inner, place)
+        if isinstance(place, ast.FunctionDef | ast.AsyncFunctionDef):
+            inner.end_lineno, inner.end_col_offset = place.lineno, place.col_offset + 3
+        elif isinstance(inner, ast.Name | ast.Attribute) and inner.end_lineno != inner.lineno:
+            inner.end_lineno, inner.end_col_offset = inner.lineno, inner.col_offset
     return node
 
 
@@ -70,6 +77,23 @@ def shallow(node: Node) -> Node:
 def no_type_parameters() -> dict[str, Any]:
     """Return the field that definitions have from Python 3.12 on."""
     return {"type_params": []} if "type_params" in ast.FunctionDef._fields else {}
+
+
+def mangling(definition: Definition) -> Callable[[str], str]:
+    """Return what Python does to private names in the class around a function."""
+    scope = next((s for s in reversed(definition.outer) if isinstance(s, ast.ClassDef)), None)
+    return functools.partial(mangled, scope.name.lstrip("_") if scope is not None else "")
+
+
+def mangled(owner: str, name: str) -> str:
+    """Return a private name as Python mangles it in a class.
+
+    Args:
+        owner: The name of the class, without underscores before it; empty outside of classes.
+        name: Any name.
+    """
+    private = name.startswith("__") and not name.endswith("__")
+    return f"_{owner}{name}" if private and owner else name
 
 
 # -- compiling a function by itself --------------------------------------------------------------
@@ -117,7 +141,34 @@ def compiled_alone(
     code = compile(module, original.co_filename, "exec", flags=flags, dont_inherit=True)
     found = _find(code, "<lambda>" if isinstance(node, ast.Lambda) else _TARGET)
     flags = found.co_flags | original.co_flags & inspect.CO_ITERABLE_COROUTINE  # types.coroutine
-    return found.replace(co_name=original.co_name, co_qualname=original.co_qualname, co_flags=flags)
+    found = _renamed(found, found.co_qualname, original.co_qualname)
+    return found.replace(co_name=original.co_name, co_flags=flags)
+
+
+def _renamed(code: types.CodeType, old: str, new: str) -> types.CodeType:
+    """Give a function, and all that is inside of it, the qualified name that it has in its file."""
+
+    def renamed(constant: object) -> object:
+        if isinstance(constant, types.CodeType):
+            return _renamed(constant, old, new)
+        if (
+            isinstance(constant, str) and constant == code.co_qualname
+        ):  # a class says its name in its body
+            return new + code.co_qualname.removeprefix(old)
+        return constant
+
+    return code.replace(
+        co_qualname=new + code.co_qualname.removeprefix(old),
+        co_consts=tuple(map(renamed, code.co_consts)),
+    )
+
+
+def first_line(code: types.CodeType) -> int:
+    """Return the line at which a function starts to run, as debuggers show it."""
+    instructions = list(dis.get_instructions(code))
+    start = next(i for i, made in enumerate(instructions) if made.opname == "RESUME")
+    places = (made.positions for made in instructions[start + 1 :])
+    return next((p.lineno for p in places if p and p.lineno), code.co_firstlineno)
 
 
 def _find(code: types.CodeType, name: str) -> types.CodeType:

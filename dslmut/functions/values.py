@@ -15,11 +15,10 @@ import torch
 from torch import Tensor, nn
 from torch.compiler import is_compiling
 
-from dslmut.diagnostics.codes.values import ValueDoesNotFit
-from dslmut.diagnostics.raising import user_span
 from dslmut.functions.config import config
 from dslmut.functions.declarations import bind, declarations, sizes_of
-from dslmut.functions.explaining import Problem, declared_at, explained
+from dslmut.functions.explaining import Problem, explained
+from dslmut.functions.reloading import keep_up
 from dslmut.functions.slots import Checks, Mode, Slot, resolve
 from dslmut.functions.spec import Spec
 
@@ -34,27 +33,51 @@ Call = tuple[tuple[object, ...], tuple[Any, ...]]
 def enter(spec: Spec, *values: Any) -> Call | None:
     """Check the annotated arguments of a call, in the order of ``spec.annotations``.
 
-    Raises:
-        CheckError: E0601.
+    Returns:
+        The call; None in a compiler, with checks off, or if an argument does not fit: ``refused`` says which.
     """
     if is_compiling() or not config.checks:  # in this order: a compiler never sees the setting
         return None
+    call = tuple([_key(v) for v in values]), values
     checks = spec.checks
-    if checks is None:
-        checks = spec.checks = resolve(spec)
+    if checks is None or call[0] not in checks.seen:  # pyright: ignore[reportAttributeAccessIssue]
+        code = sys._getframe(1).f_code
+        if code is not spec.code:
+            keep_up(spec, code)
+        checks = spec.checks = spec.checks or resolve(spec)
     assert isinstance(checks, Checks)
-    key = tuple([_key(v) for v in values])
-    if key not in checks.seen:
-        problem = _problem(checks.arguments, values)
-        if problem is not None:
-            raise explained(spec, problem, sys._getframe(1).f_back)
-        _remember(checks, checks.arguments, key)
+    known = call[0] in checks.seen
+    if (not known or checks.each) and _misfit(checks, call) is not None:
+        return None
+    if not known:
+        _remember(checks, checks.arguments, call[0])
+    return call
+
+
+def refused(spec: Spec, *values: Any) -> None:
+    """Explain which argument of a call does not fit.
+
+    Raises:
+        CheckError: E0601.
+    """
+    if is_compiling() or not config.checks:
+        return
+    assert isinstance(spec.checks, Checks)
+    problem = _misfit(spec.checks, (tuple([_key(v) for v in values]), values))
+    assert problem is not None
+    raise explained(spec, problem, sys._getframe(1).f_back)
+
+
+def _misfit(checks: Checks, call: Call) -> Problem | None:
+    """Return the first argument that does not fit; of a known call, among those of each call."""
+    key, values = call
+    problem = _problem(checks.arguments, values) if key not in checks.seen else None
     for i, slot in checks.each:
-        if slot.mode is Mode.EACH and not _fits(values[i], slot):
-            raise explained(spec, Problem(slot, values[i], {}, {}), sys._getframe(1).f_back)
-        if slot.domain is not None and isinstance(values[i], Tensor):
-            _check_domain(spec, checks, slot, values[i], key, values)
-    return key, values
+        if problem is None and slot.mode is Mode.EACH and not _fits(values[i], slot):
+            problem = Problem(slot, values[i])
+        if problem is None and slot.domain is not None:
+            problem = _stray(checks, slot, values[i], call)
+    return problem
 
 
 def leave(spec: Spec, call: Call | None, value: Any) -> Any:
@@ -70,17 +93,18 @@ def leave(spec: Spec, call: Call | None, value: Any) -> Any:
     result = checks.result
     if result is None:
         return value
+    key, problem = (*call[0], _key(value)), None
     if result.mode is Mode.EACH and not _fits(value, result):
-        raise explained(spec, Problem(result, value, {}, {}), sys._getframe(1))
-    key = (*call[0], _key(value))
-    if key not in checks.seen:
-        slots, values = (*checks.arguments, result), (*call[1], value)
-        problem = _problem(slots, values)
-        if problem is not None:
-            raise explained(spec, problem, sys._getframe(1))
-        _remember(checks, slots, key)
-    if result.domain is not None and isinstance(value, Tensor):
-        _check_domain(spec, checks, result, value, *call)
+        problem = Problem(result, value)
+    elif key not in checks.seen:
+        slots = (*checks.arguments, result)
+        problem = _problem(slots, (*call[1], value))
+        if problem is None:
+            _remember(checks, slots, key)
+    if problem is None and result.domain is not None:
+        problem = _stray(checks, result, value, call)
+    if problem is not None:
+        raise explained(spec, problem, sys._getframe(1))
     return value
 
 
@@ -182,44 +206,29 @@ def _join_fields(model: nn.Module, sizes: dict[str, int], binders: dict[str, str
             binders.setdefault(dimension, f"field `{name}`")
 
 
-def _check_domain(
-    spec: Spec,
-    checks: Checks,
-    slot: Slot,
-    value: Tensor,
-    key: tuple[object, ...],
-    values: tuple[Any, ...],
-) -> None:
+def _stray(checks: Checks, slot: Slot, value: Any, call: Call) -> Problem | None:
     """Check that an index tensor stays within its domain, whose size the call binds."""
     assert slot.domain is not None
-    known = checks.seen.get(key, {})
+    if not isinstance(value, Tensor):
+        return None
+    known = checks.seen.get(call[0], {})
     size = known.get(slot.domain)
     if size is None:
-        size = int(slot.domain) if slot.domain.isdecimal() else _size(slot.domain, checks, values)
+        size = int(slot.domain) if slot.domain.isdecimal() else _size(slot.domain, checks, call[1])
         if size is not None:
             known[slot.domain] = size
     if size is None or value.numel() == 0 or value.is_meta or _is_wrapped(value):
-        return
+        return None
     if value.device.type != "cpu":
         # Without a sync: the device itself stops where this does not hold.
         torch._assert_async(  # pyright: ignore[reportPrivateImportUsage]
             ((value >= 0) & (value < size)).all()
         )
-        return
-    smallest, largest = torch.aminmax(value)
-    low, high = int(smallest), int(largest)
-    if low < 0 or high >= size:
-        worst = low if low < 0 else high
-        raise ValueDoesNotFit.error(
-            [
-                ValueDoesNotFit.at(
-                    user_span(sys._getframe(2).f_back),
-                    f"`{slot.name}` holds 0 <= i < {slot.domain} = {size}, and contains {worst}",
-                    labels=declared_at(spec, slot),
-                    why="an index outside of its domain would read something else, or fail far from here",
-                )
-            ]
-        )
+        return None
+    low, high = (int(x) for x in torch.aminmax(value))
+    if low >= 0 and high < size:
+        return None
+    return Problem(slot, value, outside=(size, low if low < 0 else high))
 
 
 def _size(domain: str, checks: Checks, values: tuple[Any, ...]) -> int | None:

@@ -82,7 +82,7 @@ def _check_parameter(
     elif parameter.mut and not parameter.type.markable:
         yield MeaninglessMut.at(
             span,
-            f"`{parameter.name}` is a {_described(parameter)}, which is a value; "
+            f"`{parameter.name}` is {_described(parameter)}, which is a value; "
             f"`Mut` takes {THREE_KINDS}",
             fix=f"{plain} and return the new value",
         )
@@ -90,7 +90,10 @@ def _check_parameter(
 
 def _described(parameter: Parameter) -> str:
     kind = parameter.type.kind
-    return "tensor" if kind in (Kind.TENSOR, Kind.FIELD) else kind.value
+    special = {Kind.OBJECT: "an object of Python", Kind.PLAIN: "a number or a string"}
+    if kind in special:
+        return special[kind]
+    return "a tensor" if kind in (Kind.TENSOR, Kind.FIELD) else f"a {kind.value}"
 
 
 def _without_mut(annotation: ast.expr, source: Source) -> str:

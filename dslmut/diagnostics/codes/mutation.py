@@ -267,6 +267,22 @@ class SourceUnavailable(Code):
 
     Two lambdas on one line cannot be told apart: give one of them a line of its own. A file that
     was edited after it was imported no longer says what runs: reload the module.
+
+    `@fn` stands directly above the `def`. Above another decorator it would get what that made of the
+    function, whose text is another:
+
+    ```python
+    import torch
+    from torch import nn
+
+    from dslmut import Mut, fn
+
+
+    @torch.no_grad()
+    @fn
+    def clear(m: Mut[nn.Linear]) -> None:
+        m.weight = m.weight * 0
+    ```
     """
 
     code = "E1109"
