@@ -329,6 +329,16 @@ def test_a_mistake_of_our_own_stops_nothing(
     assert places(captured.out) == [f"{bad}:6:{COLUMN}"]
 
 
+def test_an_interrupt_ends_it(bad: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dslmut.front import check as front
+
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(front, "check_file", interrupted)
+    assert check(bad) == 130
+
+
 def test_a_huge_file(tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "huge.py"
     body = "".join(f"    a{n} = m.weight + {n}\n" for n in range(1000))

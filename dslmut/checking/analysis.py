@@ -152,11 +152,20 @@ def _is_function(scope: ast.AST) -> bool:
 
 
 def _check_plain(source: Source, file: ModuleFile) -> Iterator[Diagnostic]:
-    """Check the calls at the top level of a module."""
+    """Check the calls at the top level of a module, the bodies of its classes included."""
     resolver = StaticResolver(file)
     walk = Walk(source, resolver, Facts(), HANDLERS, source.tree, memory=resolver.memory)
     run(walk, source.tree)
+    _run_classes(walk)
     yield from _check_calls(walk.facts, source)
+
+
+def _run_classes(walk: Walk) -> None:
+    for node in dict.fromkeys(walk.nested):
+        if isinstance(node, ast.ClassDef):
+            child = Walk(walk.source, walk.resolver, walk.facts, HANDLERS, node, parent=walk)
+            run(child, node)
+            _run_classes(child)
 
 
 def _check_calls(facts: Facts, source: Source) -> Iterator[Diagnostic]:

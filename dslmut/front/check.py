@@ -20,7 +20,7 @@ from dslmut.diagnostics import formats, registry, render
 from dslmut.diagnostics.model import Diagnostic
 from dslmut.front.settings import SettingsError, find_settings
 
-CLEAN, FOUND, USAGE = 0, 1, 2
+CLEAN, FOUND, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 STDIN = Path("-")
 
