@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dslmut.checking import entities as en
 from dslmut.checking.definitions import decorator_word
+from dslmut.checking.depth import room
 from dslmut.checking.entities import Parameter, Word
 from dslmut.checking.expressions import EXPRESSIONS
 from dslmut.checking.facts import Facts, Signature
@@ -124,7 +125,8 @@ def check_file(path: Path, project: Project, text: str | None = None) -> list[Di
         return []
     source = parse(str(path), text)
     home, dotted = home_of(path)
-    return check_source(source, ModuleFile(source, dotted, project, home))
+    with room():
+        return check_source(source, ModuleFile(source, dotted, project, home))
 
 
 def check_source(source: Source, file: ModuleFile) -> list[Diagnostic]:

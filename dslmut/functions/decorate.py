@@ -12,6 +12,7 @@ from typing import Any, TypeVar, overload
 
 from dslmut.checking.analysis import Analysis, analyse
 from dslmut.checking.definitions import decorator_word, function_from
+from dslmut.checking.depth import room
 from dslmut.checking.entities import Function, Role, Text, Word
 from dslmut.checking.live import LiveResolver
 from dslmut.checking.resolve import read_annotation
@@ -76,10 +77,11 @@ def extern(function: F, /) -> F:
     Raises:
         CheckError: E1101 for a ``Mut`` parameter, E1109 without a text to check.
     """
-    plain = _plain_function(function)
-    source, definition = locate(plain)
-    resolver = LiveResolver(plain, source, definition, sys._getframe(1).f_locals)
-    analysis = analyse(source, definition, resolver, extern=True)
+    plain, surroundings = _plain_function(function), sys._getframe(1).f_locals
+    with room():
+        source, definition = locate(plain)
+        resolver = LiveResolver(plain, source, definition, surroundings)
+        analysis = analyse(source, definition, resolver, extern=True)
     _raise_found(analysis, source)
     plain.__dslmut__ = _spec(plain, analysis, source, definition, resolver, Role.EXTERN, {}, False)  # pyright: ignore
     return function
@@ -95,12 +97,13 @@ def _decorate(function: Any, surroundings: Mapping[str, object], check: bool) ->
         )
         return property(get, set_, delete, function.__doc__)
     plain = _plain_function(function)
-    source, definition = locate(plain)
-    resolver = LiveResolver(plain, source, definition, surroundings)
-    analysis = analyse(source, definition, resolver)
-    _raise_found(analysis, source)
-    spec = _spec(plain, analysis, source, definition, resolver, Role.FN, surroundings, check)
-    return _made(plain, spec, _plan(analysis, spec, definition, resolver))
+    with room():
+        source, definition = locate(plain)
+        resolver = LiveResolver(plain, source, definition, surroundings)
+        analysis = analyse(source, definition, resolver)
+        _raise_found(analysis, source)
+        spec = _spec(plain, analysis, source, definition, resolver, Role.FN, surroundings, check)
+        return _made(plain, spec, _plan(analysis, spec, definition, resolver))
 
 
 def _plain_function(function: Any) -> types.FunctionType:
