@@ -6,6 +6,7 @@ import importlib
 import linecache
 import math
 import os
+import subprocess
 import sys
 import zipfile
 from collections.abc import Callable, Iterator
@@ -133,6 +134,20 @@ def test_a_notebook(notebook: ModuleType) -> None:
     assert found(notebook) == [("E1103", 4)], "a cell that defines nothing any more is over"
     cell(5, "class Trainer: ...\n", notebook)
     assert dm.check(notebook) is None
+
+
+def test_a_script_that_checks_itself(tmp_path: Path) -> None:
+    path = tmp_path / "script.py"
+    path.write_text(STEP + "import dslmut as dm\ndm.check('__main__')\nprint('clean')\n")
+    env = {**os.environ, "PYTHONPATH": str(Path(dm.__file__).parents[1])}
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, env=env)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert f"--> {path}:9:10" in done.stderr
+    assert done.stderr.count("E1103 An argument") == 2
+    path.write_text(path.read_text().replace("step(m)\n", "step(mut(m))\n"))
+    done = subprocess.run([sys.executable, path], capture_output=True, text=True, env=env)
+    assert (done.stdout, done.stderr) == ("clean\n", "")
 
 
 def test_without_a_text(notebook: ModuleType, load: Callable[..., ModuleType]) -> None:

@@ -167,7 +167,7 @@ def test_all_parts_of_a_file_are_looked_at(tmp_path: Path) -> None:
         "    return optimizer_update(param - grad)\n"
         "def plain(m: nn.Linear) -> None:\n"
         "    step(m)  # dslmut: ignore[E1103]\n"
-        "if True:\n"
+        "class Trainer:\n"
         "    step(nn.Linear(1, 1))  # dslmut: ignore[E1103]\n"
         "step(nn.Linear(1, 1))  # dslmut: ignore[E1103]\n"
     )

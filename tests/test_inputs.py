@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+import dslmut as dm
 from dslmut.front.cli import main
 from tests.test_diagnostics import valid_sarif
 
@@ -329,6 +330,16 @@ def test_a_mistake_of_our_own_stops_nothing(
     assert places(captured.out) == [f"{bad}:6:{COLUMN}"]
 
 
+def test_an_interrupt_ends_it(bad: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from dslmut.front import check as front
+
+    def interrupted(*_: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(front, "check_file", interrupted)
+    assert check(bad) == 130
+
+
 def test_a_huge_file(tmp_path: Path, capsys: Capture) -> None:
     path = tmp_path / "huge.py"
     body = "".join(f"    a{n} = m.weight + {n}\n" for n in range(1000))
@@ -341,3 +352,29 @@ def test_a_huge_file(tmp_path: Path, capsys: Capture) -> None:
     assert check(path) == 0
     assert time.perf_counter() - start < 30
     assert capsys.readouterr().err == ""
+
+
+NESTED = [
+    " + ".join(["x"] * 700),
+    "abs(" * 150 + "x" + ")" * 150,
+    "x" + ".real" * 700,
+    "not " * 700 + "x",
+    "x if x else " * 400 + "x",
+    "(lambda: " * 40 + "x" + ")()" * 40,
+]
+
+
+@pytest.mark.parametrize("expression", NESTED, ids=lambda e: e[:9])
+def test_what_python_runs_is_checked_and_decorated(
+    expression: str, tmp_path: Path, load: Callable[..., Any], capsys: Capture
+) -> None:
+    """However deep: what Python compiles within its own limits is no trouble to us."""
+    text = f"from dslmut import fn\n@fn\ndef f(x: float):\n    return {expression}\n"
+    before = sys.getrecursionlimit()
+    module = load(text)
+    dm.check(module)
+    plain: dict[str, Any] = {}
+    exec(text.replace("@fn\n", ""), plain)
+    assert module.f(2.0) == plain["f"](2.0)
+    assert sys.getrecursionlimit() == before
+    assert check(module.__file__) == 0

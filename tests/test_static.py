@@ -302,3 +302,24 @@ def test_wrappers_between(tmp_path: Path, imports: str, decorator: str, between:
         assert codes(user, Project()) == ["E1109"] * between
         user.write_text(f"{head}@{decorator}\n@{word}\n{body}")
         assert codes(user, Project()) == []
+
+
+def test_the_bodies_of_classes_are_plain_code(tmp_path: Path) -> None:
+    (tmp_path / "steps.py").write_text(STEP)
+    user = tmp_path / "user.py"
+    user.write_text(
+        "from torch import nn\nfrom dslmut import mut\nfrom steps import step\n"
+        "class Trainer:\n"
+        "    net = nn.Linear(1, 1)\n"
+        "    step(net)\n"
+        "    class Inner:\n"
+        "        step(nn.Linear(1, 1))\n"
+        "        def run(self, net: nn.Linear) -> None:\n"
+        "            step(net)\n"
+        "    step(mut(net))\n"
+        "if True:\n"
+        "    class Other:\n"
+        "        step(nn.Linear(1, 1))\n"
+    )
+    found = [(d.span.start.line, d.code) for d in check_file(user, Project()) if d.span]
+    assert found == [(line, "E1103") for line in (6, 8, 10, 14)]

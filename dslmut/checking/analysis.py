@@ -9,6 +9,7 @@ from pathlib import Path
 
 from dslmut.checking import entities as en
 from dslmut.checking.definitions import decorator_word
+from dslmut.checking.depth import room
 from dslmut.checking.entities import Parameter, Word
 from dslmut.checking.expressions import EXPRESSIONS
 from dslmut.checking.facts import Facts, Signature
@@ -124,7 +125,8 @@ def check_file(path: Path, project: Project, text: str | None = None) -> list[Di
         return []
     source = parse(str(path), text)
     home, dotted = home_of(path)
-    return check_source(source, ModuleFile(source, dotted, project, home))
+    with room():
+        return check_source(source, ModuleFile(source, dotted, project, home))
 
 
 def check_source(source: Source, file: ModuleFile) -> list[Diagnostic]:
@@ -153,11 +155,20 @@ def _is_function(scope: ast.AST) -> bool:
 
 
 def _check_plain(source: Source, file: ModuleFile) -> Iterator[Diagnostic]:
-    """Check the calls at the top level of a module."""
+    """Check the calls at the top level of a module, the bodies of its classes included."""
     resolver = StaticResolver(file)
     walk = Walk(source, resolver, Facts(), HANDLERS, source.tree, memory=resolver.memory)
     run(walk, source.tree)
+    _run_classes(walk)
     yield from _check_calls(walk.facts, source)
+
+
+def _run_classes(walk: Walk) -> None:
+    for node in dict.fromkeys(walk.nested):
+        if isinstance(node, ast.ClassDef):
+            child = Walk(walk.source, walk.resolver, walk.facts, HANDLERS, node, parent=walk)
+            run(child, node)
+            _run_classes(child)
 
 
 def _check_calls(facts: Facts, source: Source) -> Iterator[Diagnostic]:

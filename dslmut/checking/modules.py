@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FunctionType, ModuleType
 
 from dslmut.checking.analysis import check_file, check_source
+from dslmut.checking.depth import room
 from dslmut.checking.entities import Entity
 from dslmut.checking.files import files_of
 from dslmut.checking.objects import entity_from
@@ -132,7 +133,9 @@ def _check_cells(module: ModuleType, project: Project) -> Iterator[Diagnostic]:
         text = "".join(linecache.getlines(path, vars(module)))
         if text:
             cell = _Cell(path, text, module, project)
-            yield from check_source(cell.source, cell)
+            with room():
+                found = check_source(cell.source, cell)
+            yield from found
         else:
             yield _unavailable(module, path)
 

@@ -6,6 +6,7 @@ last of them, where a formatter puts a comment.
 
 from __future__ import annotations
 
+import functools
 import io
 import re
 import tokenize
@@ -35,7 +36,7 @@ class Ignore:
 
 def suppressed(found: Iterable[Diagnostic], source: Source) -> list[Diagnostic]:
     """Return the diagnostics that no comment ignores."""
-    return _kept(found, list(ignores(source)))
+    return _kept(found, ignores(source))
 
 
 def sifted(found: Iterable[Diagnostic], source: Source) -> list[Diagnostic]:
@@ -45,15 +46,18 @@ def sifted(found: Iterable[Diagnostic], source: Source) -> list[Diagnostic]:
         found: All that is reported of a whole file.
         source: The file.
     """
-    everything, comments = list(found), list(ignores(source))
+    everything, comments = list(found), ignores(source)
     everything += [d for c in comments for d in _check(c, everything, source)]
     return _kept(everything, comments)
 
 
-def ignores(source: Source) -> Iterator[Ignore]:
-    """Yield the ignore comments of a file; text in strings is no comment."""
-    if "dslmut:" not in source.text:
-        return
+@functools.lru_cache(maxsize=256)  # `@fn` asks for each function of a file
+def ignores(source: Source) -> tuple[Ignore, ...]:
+    """Return the ignore comments of a file; text in strings is no comment."""
+    return tuple(_ignores(source)) if "dslmut:" in source.text else ()
+
+
+def _ignores(source: Source) -> Iterator[Ignore]:
     for token in tokenize.generate_tokens(io.StringIO(source.text).readline):
         if token.type != tokenize.COMMENT:
             continue
@@ -64,7 +68,7 @@ def ignores(source: Source) -> Iterator[Ignore]:
             yield Ignore(Span(source.path, start, end), tuple(c for c in codes if c))
 
 
-def _kept(found: Iterable[Diagnostic], comments: list[Ignore]) -> list[Diagnostic]:
+def _kept(found: Iterable[Diagnostic], comments: Iterable[Ignore]) -> list[Diagnostic]:
     ignored = {(c.line, code) for c in comments for code in c.codes}
     return [d for d in found if not any((n, d.code) in ignored for n in _lines(d))]
 

@@ -20,12 +20,9 @@ from dslmut.diagnostics import formats, registry, render
 from dslmut.diagnostics.model import Diagnostic
 from dslmut.front.settings import SettingsError, find_settings
 
-CLEAN, FOUND, USAGE = 0, 1, 2
+CLEAN, FOUND, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 STDIN = Path("-")
-
-DEPTH = 5000
-"""How deep the checker may go into an expression: a sum of 500 terms is nested 500 times."""
 
 
 @dataclass
@@ -72,7 +69,6 @@ def run_check(paths: Sequence[Path], output_format: str | None, stdin_name: Path
     except SettingsError as error:
         print(f"dslmut: {error}", file=sys.stderr)
         return USAGE
-    sys.setrecursionlimit(max(sys.getrecursionlimit(), DEPTH))
     run = Run()
     named = [p for p in paths if p != STDIN]
     if len(named) < len(paths):

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import dslmut
 from dslmut.diagnostics import registry
-from dslmut.front.check import CLEAN, FOUND, STDIN, USAGE, run_check
+from dslmut.front.check import CLEAN, FOUND, INTERRUPTED, STDIN, USAGE, run_check
 from dslmut.front.settings import FORMATS
 
 EXAMPLES = """examples:
@@ -70,6 +70,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `dslmut check . | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return FOUND
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 def run_explain(code: str) -> int:

@@ -13,6 +13,7 @@ from typing import Any, TypeVar, overload
 
 from dslmut.checking.analysis import Analysis, analyse
 from dslmut.checking.definitions import decorator_word, function_from
+from dslmut.checking.depth import room
 from dslmut.checking.entities import Function, Role, Text, Word
 from dslmut.checking.live import LiveResolver
 from dslmut.checking.resolve import read_annotation
@@ -78,11 +79,13 @@ def extern(function: F, /) -> F:
         CheckError: E1101 for a ``Mut`` parameter, E1109 without a text to check.
     """
     plain = plain_function(function, "@extern")
-    check_decorated(plain, sys._getframe(1), "@extern")
-    source, definition = locate(plain)
-    surroundings = _used_names(definition, sys._getframe(1))
-    resolver = LiveResolver(plain, source, definition, surroundings)
-    analysis = analyse(source, definition, resolver, extern=True)
+    frame = sys._getframe(1)
+    check_decorated(plain, frame, "@extern")
+    with room():
+        source, definition = locate(plain)
+        surroundings = _used_names(definition, frame)
+        resolver = LiveResolver(plain, source, definition, surroundings)
+        analysis = analyse(source, definition, resolver, extern=True)
     _raise_found(analysis, source)
     plain.__dslmut__ = _spec(plain, analysis, source, definition, resolver, Role.EXTERN, {}, False)  # pyright: ignore
     return function
@@ -100,13 +103,14 @@ def _decorate(function: Any, frame: types.FrameType, check: bool) -> Any:
         return type(function)(get, set_, delete, function.__doc__)
     plain = plain_function(function)
     check_decorated(plain, frame)
-    source, definition = locate(plain)
-    surroundings = _used_names(definition, frame)
-    resolver = LiveResolver(plain, source, definition, surroundings)
-    analysis = analyse(source, definition, resolver)
-    _raise_found(analysis, source)
-    spec = _spec(plain, analysis, source, definition, resolver, Role.FN, surroundings, check)
-    return _made(plain, spec, _plan(analysis, spec, definition, resolver))
+    with room():
+        source, definition = locate(plain)
+        surroundings = _used_names(definition, frame)
+        resolver = LiveResolver(plain, source, definition, surroundings)
+        analysis = analyse(source, definition, resolver)
+        _raise_found(analysis, source)
+        spec = _spec(plain, analysis, source, definition, resolver, Role.FN, surroundings, check)
+        return _made(plain, spec, _plan(analysis, spec, definition, resolver))
 
 
 def _raise_found(analysis: Analysis, source: Source) -> None:
