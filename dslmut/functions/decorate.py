@@ -22,7 +22,7 @@ from dslmut.diagnostics.exceptions import CheckError, DslmutError
 from dslmut.diagnostics.model import Span
 from dslmut.diagnostics.raising import user_span
 from dslmut.functions import runtime, values
-from dslmut.functions.locate import locate
+from dslmut.functions.locate import locate, readable
 from dslmut.functions.rewrite import SPEC, Plan, rewritten
 from dslmut.functions.spec import Spec
 from dslmut.functions.trees import RUNTIME
@@ -77,9 +77,11 @@ def extern(function: F, /) -> F:
         CheckError: E1101 for a ``Mut`` parameter, E1109 without a text to check.
     """
     plain = _plain_function(function)
-    source, definition = locate(plain)
-    resolver = LiveResolver(plain, source, definition, sys._getframe(1).f_locals)
-    analysis = analyse(source, definition, resolver, extern=True)
+    surroundings = sys._getframe(1).f_locals
+    with readable(plain):
+        source, definition = locate(plain)
+        resolver = LiveResolver(plain, source, definition, surroundings)
+        analysis = analyse(source, definition, resolver, extern=True)
     _raise_found(analysis, source)
     plain.__dslmut__ = _spec(plain, analysis, source, definition, resolver, Role.EXTERN, {}, False)  # pyright: ignore
     return function
@@ -95,6 +97,13 @@ def _decorate(function: Any, surroundings: Mapping[str, object], check: bool) ->
         )
         return property(get, set_, delete, function.__doc__)
     plain = _plain_function(function)
+    with readable(plain):
+        return _checked(plain, surroundings, check)
+
+
+def _checked(
+    plain: types.FunctionType, surroundings: Mapping[str, object], check: bool
+) -> types.FunctionType:
     source, definition = locate(plain)
     resolver = LiveResolver(plain, source, definition, surroundings)
     analysis = analyse(source, definition, resolver)

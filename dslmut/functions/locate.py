@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
 import inspect
 import linecache
 import types
+from collections.abc import Iterator
 
 from dslmut.checking.scopes import arguments_of
 from dslmut.checking.source import Definition, FunctionNode, Source, parse
@@ -46,6 +48,23 @@ def locate(function: types.FunctionType) -> tuple[Source, Definition]:
     if not found or not _is_compiled_from(found[0], code):
         raise _stale(function)
     return source, found[0]
+
+
+@contextlib.contextmanager
+def readable(function: types.FunctionType) -> Iterator[None]:
+    """Read a function, and say so where it is nested deeper than Python's stack allows.
+
+    Raises:
+        CheckError: E1109.
+    """
+    try:
+        yield
+    except RecursionError as error:
+        raise _unavailable(
+            function,
+            f"`{function.__qualname__}` cannot be checked: its expressions or blocks are nested too deeply",
+            "give parts of it names, or write a long sum as `sum([...])`",
+        ) from error
 
 
 def _advice(path: str) -> str:
