@@ -22,7 +22,7 @@ from dslmut.checking.source import Definition, Source
 from dslmut.diagnostics.exceptions import CheckError
 from dslmut.diagnostics.model import Span
 from dslmut.functions import runtime
-from dslmut.functions.locate import locate
+from dslmut.functions.locate import locate, readable
 from dslmut.functions.plan import RUNTIME, SPEC, Plan
 from dslmut.functions.reloading import forget_calls_of_older
 from dslmut.functions.rewrite import rewritten
@@ -81,7 +81,7 @@ def extern(function: F, /) -> F:
     plain = plain_function(function, "@extern")
     frame = sys._getframe(1)
     check_decorated(plain, frame, "@extern")
-    with room():
+    with room(), readable(plain):
         source, definition = locate(plain)
         surroundings = _used_names(definition, frame)
         resolver = LiveResolver(plain, source, definition, surroundings)
@@ -103,7 +103,7 @@ def _decorate(function: Any, frame: types.FrameType, check: bool) -> Any:
         return type(function)(get, set_, delete, function.__doc__)
     plain = plain_function(function)
     check_decorated(plain, frame)
-    with room():
+    with room(), readable(plain):
         source, definition = locate(plain)
         surroundings = _used_names(definition, frame)
         resolver = LiveResolver(plain, source, definition, surroundings)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import linecache
 import os
 import types
+from collections.abc import Iterator
 
 from dslmut.checking.source import Definition, Source, parse
 from dslmut.diagnostics.codes.mutation import SourceUnavailable
@@ -61,6 +63,23 @@ def _found_in(
         )
     compiled_from = is_exactly if exactly else is_compiled_from
     return (source, found[0]) if found and compiled_from(found[0], code) else None
+
+
+@contextlib.contextmanager
+def readable(function: types.FunctionType) -> Iterator[None]:
+    """Read a function, and say so where it is nested deeper than Python's stack allows.
+
+    Raises:
+        CheckError: E1109.
+    """
+    try:
+        yield
+    except RecursionError as error:
+        raise _unavailable(
+            function,
+            f"`{function.__qualname__}` cannot be checked: its expressions or blocks are nested too deeply",
+            "give parts of it names, or write a long sum as `sum([...])`",
+        ) from error
 
 
 def _advice(path: str) -> str:

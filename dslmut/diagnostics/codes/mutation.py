@@ -266,7 +266,8 @@ class SourceUnavailable(Code):
     ```
 
     Two lambdas on one line cannot be told apart: give one of them a line of its own. A file that
-    was edited after it was imported no longer says what runs: reload the module.
+    was edited after it was imported no longer says what runs: reload the module. An
+    expression that is nested thousands of times cannot be checked: give parts of it names.
 
     `@fn` stands directly above the `def`. Above another decorator it would get what that made of the
     function, whose text is another:
