@@ -162,10 +162,8 @@ def test_many_verdicts_are_the_same_live_and_static(
 
 
 DEEP = {
-    "a sum": "return " + " + ".join(["a"] * 600),
-    "attributes": "return a" + ".real" * 600,
-    "alternatives": "if a == 0:\n    return 0\n"
-    + "".join(f"elif a == {i}:\n    return {i}\n" for i in range(1, 400)),
+    "a sum": "return " + " + ".join(["a"] * 2500),
+    "attributes": "return a" + ".real" * 2500,
 }
 
 
@@ -176,11 +174,12 @@ def test_what_is_nested_too_deeply_is_an_error_that_says_so(what: str) -> None:
 
 
 LONG_BUT_FINE = {
-    "a sum": "return " + " + ".join(["a"] * 150),
+    "a sum": "return " + " + ".join(["a"] * 500),
+    "attributes": "return a" + ".real" * 500,
     "brackets": "return " + "[" * 60 + "a" + "]" * 60,
     "calls": "return " + "abs(" * 60 + "a" + ")" * 60,
     "alternatives": "if a == 0:\n    return 0\n"
-    + "".join(f"elif a == {i}:\n    return {i}\n" for i in range(1, 60)),
+    + "".join(f"elif a == {i}:\n    return {i}\n" for i in range(1, 300)),
     "statements": "\n".join(["a = a + 1"] * 1000) + "\nreturn a",
 }
 
