@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from dslmut.checking import entities as en
-from dslmut.checking.entities import Function, Parameter, Passing
+from dslmut.checking.entities import Function, Parameter, Passing, Role
+from dslmut.checking.environments import age
 from dslmut.checking.facts import Call, Misplaced, Note, Opaque, Passed, Place, Verb
 from dslmut.checking.origins import Given
 from dslmut.checking.walk import Walk
@@ -105,6 +106,21 @@ def meet(
     _check_stars(walk, function, pairs)
     walk.facts.record(Call(node, function, passed, receiver))
     mark_all(walk, given, function.name)
+    if function.role is Role.FN:
+        _read_during(walk, given, receiver)
+
+
+def _read_during(walk: Walk, given: list[Given], receiver: Passed | None) -> None:
+    """Note that a function reads its tensors while it changes the models that they are fields of.
+
+    A plain function may be interested in the parameter itself; one of ours gets a value.
+    """
+    changed = {o for a in given if a.marked for o in a.value.origins}
+    if receiver is not None and receiver.marked:
+        changed |= receiver.value.origins
+    for argument in given:
+        if not argument.marked:
+            walk.used(age(argument.value, changed))
 
 
 def _check_stars(

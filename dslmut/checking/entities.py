@@ -86,10 +86,15 @@ def join_types(a: Type, b: Type) -> Type:
         return b
     if {a.kind, b.kind} == {Kind.TENSOR, Kind.FIELD}:
         return FIELD
+    if a.kind is not b.kind and {a.kind, b.kind} <= _MAY_BE_PARTS:
+        return PART
     if a.kind is not b.kind:
         return UNKNOWN
     item = join_types(a.item, b.item) if a.item and b.item else a.item or b.item
     return Type(a.kind, a.cls if a.cls == b.cls else None, item)
+
+
+_MAY_BE_PARTS = frozenset({Kind.MODEL, Kind.PART, Kind.FIELD, Kind.TENSOR})
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from dslmut.checking.origins import Origin, Read, Root, Use, Value, join
 from dslmut.diagnostics.model import Span
@@ -121,3 +121,30 @@ def _join_bindings(a: Binding, b: Binding) -> Binding:
     if a == b:
         return a
     return a.joined(join(a.value, b.value), b.sites)
+
+
+@dataclass
+class Loop:
+    """The paths that leave a loop's body early."""
+
+    breaks: list[Environment] = field(default_factory=list)
+    continues: list[Environment] = field(default_factory=list)
+
+
+@dataclass
+class Final:
+    """The paths that pass through a ``finally`` on their way out.
+
+    Attributes:
+        loops: How many loops stand around the ``try``.
+        raised: By an error.
+        left: By ``return``, ``break`` and ``continue``, each with where it goes.
+    """
+
+    loops: int
+    raised: list[Environment] = field(default_factory=list)
+    left: dict[int, tuple[list[Environment], list[Environment]]] = field(default_factory=dict)
+
+
+RETURNED = "<returned>"
+"""What an environment holds the result under that waits while a ``finally`` runs."""

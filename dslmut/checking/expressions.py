@@ -236,7 +236,7 @@ def lambda_(walk: Walk, node: ast.Lambda) -> Value:
 
 def suspended(walk: Walk, node: ast.Yield | ast.YieldFrom) -> Value:
     """``yield``: what comes back is somebody else's."""
-    value = walk.evaluate(node.value)
+    value = walk.used(walk.evaluate(node.value))
     walk.yields(part(value, "[]") if isinstance(node, ast.YieldFrom) else value)
     return NOTHING
 

@@ -69,7 +69,7 @@ def _own_method(
     itself = parameters[0] if method.method and parameters else None
     # Nobody can mark `super()`: where a marker is due, it counts as marked.
     marked = receiver.marked or (method.marks_receiver and is_super(receiver.subject))
-    passed = Passed(receiver.node, marked, itself)
+    passed = Passed(receiver.node, marked, itself, receiver.value)
     if receiver.marked or method.marks_receiver:
         mark(walk, receiver, method.name)
     rest = method.parameters and method.parameters[1:] if method.method else method.parameters

@@ -5,14 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 
-from dslmut.checking.environments import Environment, meet
+from dslmut.checking.entities import Class
+from dslmut.checking.environments import RETURNED, Binding, Environment, Final, Loop, meet
 from dslmut.checking.facts import Returned
 from dslmut.checking.knowledge import NO_GRADIENTS
 from dslmut.checking.origins import NOTHING, Value, join, part
 from dslmut.checking.resolve import last_name
 from dslmut.checking.running import age_what_may_change
 from dslmut.checking.targets import store
-from dslmut.checking.walk import Loop, Walk
+from dslmut.checking.walk import Walk
 
 
 def if_(walk: Walk, node: ast.If) -> None:
@@ -84,12 +85,13 @@ def continue_(walk: Walk, node: ast.Continue) -> None:
 
 def return_(walk: Walk, node: ast.Return) -> None:
     """``return value``."""
-    value = walk.evaluate(node.value)
+    value = walk.used(walk.evaluate(node.value))
     if walk.parent is None:  # what a function inside returns stays in here
         walk.keep(node, value, returned=True)
         walk.facts.record(Returned(node, value))
     walk.returns(value)
-    walk.leave()
+    walk.env[RETURNED] = Binding(value)
+    walk.leave(walk.exits)
 
 
 def raise_(walk: Walk, node: ast.Raise) -> None:
@@ -100,25 +102,51 @@ def raise_(walk: Walk, node: ast.Raise) -> None:
 
 
 def try_(walk: Walk, node: ast.Try | ast.TryStar) -> None:
-    """``try``: a handler may be entered from any point of the body."""
+    """``try``: whatever leaves it, by an error or otherwise, passes through its ``finally``."""
+    if not node.finalbody:
+        _handled(walk, node)
+        return
+    alive, final = walk.alive, Final(len(walk.loops))
+    walk.finals.append(final)
+    walk.catchers.append(final.raised)
+    _handled(walk, node)
+    walk.catchers.pop()
+    walk.finals.pop()
+    after = walk.env if walk.alive else None
+    walk.alive = alive
+    for into, environments in [([], final.raised), *final.left.values()]:
+        _leave_through(walk, node.finalbody, into, meet(environments) or walk.env.fork())
+    walk.resume([after and walk.branch(lambda: walk.block(node.finalbody), after)])
+
+
+def _leave_through(
+    walk: Walk, body: list[ast.stmt], into: list[Environment], start: Environment
+) -> None:
+    """Run a ``finally`` on a path that leaves; a result was computed before it."""
+    end = walk.branch(lambda: walk.block(body), start)
+    if end is None:
+        return
+    if RETURNED in end:
+        walk.used(end[RETURNED].value)
+    walk.depart(into, end)
+
+
+def _handled(walk: Walk, node: ast.Try | ast.TryStar) -> None:
+    """Run a ``try`` but for its ``finally``: a handler may be entered from any point of the body."""
     start = walk.env
     raised: list[Environment] = [start.fork()] if walk.alive else []
     walk.catchers.append(raised)
     end = walk.branch(lambda: walk.block(node.body), start.fork())
     walk.catchers.pop()
+    if walk.catchers:  # what no handler takes goes on
+        walk.catchers[-1].extend(e.fork() for e in raised)
     thrown = meet(raised) or start
     outcomes = [
         walk.branch(lambda h=handler: _handler(walk, h), thrown.fork()) for handler in node.handlers
     ]
     if end is not None and node.orelse:
         end = walk.branch(lambda: walk.block(node.orelse), end)
-    outcomes.append(end)
-    if node.finalbody:
-        # It runs on paths that go on, and on those that leave, which end after it.
-        met = meet(outcomes)
-        walk.branch(lambda: walk.block(node.finalbody), (meet([thrown, met]) or thrown).fork())
-        outcomes = [met and walk.branch(lambda: walk.block(node.finalbody), met.fork())]
-    walk.resume(outcomes)
+    walk.resume([*outcomes, end])
 
 
 def _handler(walk: Walk, handler: ast.ExceptHandler) -> None:
@@ -137,7 +165,14 @@ def with_(walk: Walk, node: ast.With | ast.AsyncWith) -> None:
             store(walk, item.optional_vars, given, None, "with ... as")
     before = walk.without_gradients
     walk.without_gradients = before or any(_records_nothing(i.context_expr) for i in node.items)
-    walk.block(node.body)
+    if any(_suppresses(walk, item.context_expr) for item in node.items):
+        raised: list[Environment] = []
+        walk.catchers.append(raised)
+        end = walk.branch(lambda: walk.block(node.body), walk.env)
+        walk.catchers.pop()
+        walk.resume([end, *raised])
+    else:
+        walk.block(node.body)
     walk.without_gradients = before
 
 
@@ -145,6 +180,12 @@ def _records_nothing(manager: ast.expr) -> bool:
     """Say whether nothing is recorded for differentiation inside of a `with`, or perhaps nothing."""
     called = manager.func if isinstance(manager, ast.Call) else manager
     return last_name(called) in {*NO_GRADIENTS, "set_grad_enabled"}
+
+
+def _suppresses(walk: Walk, manager: ast.expr) -> bool:
+    """Say whether a manager is known to end errors: its body may be left anywhere."""
+    entity = walk.peek(manager.func).entity if isinstance(manager, ast.Call) else None
+    return isinstance(entity, Class) and entity.name in ("suppress", "ExitStack")
 
 
 def match_(walk: Walk, node: ast.Match) -> None:

@@ -65,7 +65,9 @@ def _fresh(walk: Walk, node: ast.AST, function: Function, given: list[Given]) ->
     """Return what shares nothing with the arguments; but a state holds its model."""
     copied = function.qualified in kn.COPIES and given
     type_ = given[0].value.type if copied else function.result
-    made = Value(type_, frozenset({walk.fresh(node, type_.kind)}))
+    # Of a part it is not known what it is; a copy of it may be a model.
+    kind = Kind.MODEL if type_.kind is Kind.PART else type_.kind
+    made = Value(type_, frozenset({walk.fresh(node, kind)}))
     if type_.kind is not Kind.STATE or copied:
         return made
     models = [g.value for g in given if g.value.type.kind is Kind.MODEL]

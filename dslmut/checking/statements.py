@@ -34,7 +34,10 @@ def assign(walk: Walk, node: ast.Assign) -> None:
     """``a = b = value``."""
     walk.wait(node, walk.evaluate(node.value))
     for target in node.targets:
-        store(walk, target, walk.waited(node), node.value)
+        value = walk.waited(node)
+        if not isinstance(target, ast.Name):  # it takes the value now, after those before it
+            walk.used(value)
+        store(walk, target, value, node.value)
     walk.done(node)
 
 
@@ -72,8 +75,11 @@ def augmented_assign(walk: Walk, node: ast.AugAssign) -> None:
 def _augment_tensor(walk: Walk, node: ast.AugAssign, tensor: Value) -> None:
     """Change a tensor in place: the one that a name or a container has."""
     walk.written(node, tensor)
-    if is_tensor(tensor):
-        walk.needed(tensor)
+    if not is_tensor(tensor) and not tensor.in_storage:
+        return
+    walk.needed(tensor)
+    walk.env.stale(tensor.origins)
+    if is_tensor(tensor):  # a part may be a number, which is no change
         walk.change(node, node.target, tensor.origins, Verb.AUGMENT, SIGNS[type(node.op)])
 
 

@@ -14,7 +14,7 @@ from dslmut.checking.origins import (
     join_all,
     part,
 )
-from dslmut.checking.values import SETTLED, attribute_owners, is_ordinary, is_tensor
+from dslmut.checking.values import SETTLED, attribute_owners, is_ordinary, is_tensor, kept_by
 from dslmut.checking.walk import Walk
 
 
@@ -108,10 +108,8 @@ def set_attribute(
         declared = owner.type.cls.members.field(target.attr) if owner.type.cls else None
         fields = [o.deeper(target.attr) for o in owners]
         walk.rewritten(target, fields, declared is not None and declared.trained)
-    # A model copies tensors; of an unknown value it is not known that it comes to hold it.
-    copied = SETTLED | {Kind.UNKNOWN} if owner.inside_model else SETTLED
-    if is_ordinary(owner) or value.type.kind not in copied:
-        walk.hold(target.value, value, target)
+    if is_ordinary(owner) or value.type.kind not in SETTLED:
+        walk.hold(target.value, kept_by(owner, value), target)
 
 
 def _replaces(walk: Walk, target: ast.Attribute, owner: Value) -> bool:
@@ -142,7 +140,7 @@ def store_item(walk: Walk, target: ast.Subscript, value: Value) -> None:
     change_item(walk, target, owner, Verb.ITEM)
     walk.note_alias(target, value)
     if not is_tensor(owner):
-        walk.hold(target.value, value, target)
+        walk.hold(target.value, kept_by(owner, value), target)
 
 
 def change_item(walk: Walk, target: ast.Subscript, owner: Value, verb: Verb) -> None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from dslmut.checking import entities as en
 from dslmut.checking.entities import Kind, Parameter
-from dslmut.checking.environments import Binding, Environment, meet
+from dslmut.checking.environments import Binding, Environment, Final, Loop, meet
 from dslmut.checking.facts import (
     Alias,
     Change,
@@ -47,14 +47,6 @@ from dslmut.checking.values import SETTLED
 Handler = Callable[["Walk", ast.AST], object]
 Handlers = Mapping[type[ast.AST], Handler]
 Reader = Callable[[ast.expr], Value]
-
-
-@dataclass
-class Loop:
-    """The paths that leave a loop's body early."""
-
-    breaks: list[Environment] = field(default_factory=list)
-    continues: list[Environment] = field(default_factory=list)
 
 
 class Walk(Names):
@@ -98,6 +90,8 @@ class Walk(Names):
         self.alive = True
         self.loops: list[Loop] = []
         self.catchers: list[list[Environment]] = []
+        self.finals: list[Final] = []
+        self.exits: list[Environment] = []
         self.nested: list[FunctionNode | ast.ClassDef] = []
         self.defaults: dict[int, dict[str, Value]] = {}
 
@@ -148,8 +142,16 @@ class Walk(Names):
     def leave(self, into: list[Environment] | None = None) -> None:
         """End the path, as ``return``, ``raise``, ``break`` and ``continue`` do."""
         if into is not None and self.alive:
-            into.append(self.env.fork())
+            self.depart(into, self.env.fork())
         self.alive = False
+
+    def depart(self, into: list[Environment], environment: Environment) -> None:
+        """Take a path to where it goes on: through the ``finally`` blocks that it leaves, first."""
+        final = self.finals[-1] if self.finals else None
+        if final is not None and (into is self.exits or final.loops == len(self.loops)):
+            final.left.setdefault(id(into), (into, []))[1].append(environment)
+        else:
+            into.append(environment)
 
     def returns(self, value: Value) -> None:
         """Note that the function may return a value."""
@@ -367,7 +369,8 @@ class Walk(Names):
         if name is None or binding is None or not value.reachable:
             return
         old = binding.value
-        if old.type.kind in SETTLED or value.reachable <= old.reachable:
+        known = value.reachable <= old.reachable and {*reads_in(value)} <= {*reads_in(old)}
+        if old.type.kind in SETTLED or known:
             return
         span = self.source.span(node)
         sites = ((o, span) for o in value.reachable)

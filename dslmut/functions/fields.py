@@ -54,7 +54,7 @@ def write_field(model: nn.Module, name: str, value: Any, fresh: bool) -> None:
         return
     value = fitting(model, name, field, value)
     with torch.no_grad():
-        field.copy_(_apart(value, field))
+        field.copy_(apart_from(value, field))
 
 
 def check_field(model: nn.Module, name: str, value: Any, fresh: bool = False) -> None:
@@ -77,7 +77,7 @@ def tensor_field(model: nn.Module, name: str) -> Tensor | None:
     return model._buffers.get(name) if field is None else field
 
 
-def _apart(value: Tensor, field: Tensor) -> Tensor:
+def apart_from(value: Tensor, field: Tensor) -> Tensor:
     """Return a value that writing the field does not change while it is being read."""
     if torch.compiler.is_compiling():
         # Functionalised: the right side is complete before anything is written.
@@ -99,7 +99,7 @@ def _write_other(model: nn.Module, name: str, value: Any, fresh: bool) -> None:
         originals = inverse(model, name, value)
         with torch.no_grad():
             for original, new in originals:
-                original.copy_(_apart(new, original))
+                original.copy_(apart_from(new, original))
         return
     _check_other(model, name, value, fresh)
     if name in model._modules or isinstance(value, nn.Module):
@@ -214,7 +214,7 @@ def write_item(field: Tensor, index: Any, value: Any) -> None:
     """
     value = fitting_item(field, index, value)
     with torch.no_grad():
-        field[index] = _apart(value, field) if isinstance(value, Tensor) else value
+        field[index] = apart_from(value, field) if isinstance(value, Tensor) else value
 
 
 def fitting_item(field: Tensor, index: Any, value: Any) -> Any:

@@ -22,6 +22,7 @@ from dslmut.functions.trees import (
     bare_arguments,
     compiled_alone,
     first_line,
+    inside_of_view,
     mangled,
     no_type_parameters,
     placed,
@@ -56,6 +57,7 @@ class _Rewriter:
     def __init__(self, plan: Plan, start: int) -> None:
         self.plan, self.facts, self.start = plan, plan.facts, start
         self._temporaries = 0
+        self._covered: set[int] = set()  # what a view is taken of that is copied itself
         owner = next(
             (s for s in reversed(plan.definition.outer) if isinstance(s, ast.ClassDef)), None
         )
@@ -242,10 +244,10 @@ class _Rewriter:
 
     def expression(self, node: ast.expr) -> ast.expr:
         """Rewrite an expression."""
-        new = self._expression(node)
-        if self.facts.is_copied(node):
-            return placed(runtime_call("snapshot", new), node)
-        return new
+        if not self.facts.is_copied(node) or id(node) in self._covered:
+            return self._expression(node)
+        self._covered.update(map(id, inside_of_view(node)))
+        return placed(runtime_call("snapshot", self._expression(node)), node)
 
     def _expression(self, node: ast.expr) -> ast.expr:
         if isinstance(node, ast.Call):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 import sys
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from types import MethodType
 from typing import Any, NoReturn
 
@@ -19,6 +21,7 @@ from dslmut.diagnostics.codes.fields import NotAField
 from dslmut.diagnostics.marking import Unmarked, missing_markers, spurious_argument
 from dslmut.diagnostics.raising import user_span
 from dslmut.functions.fields import (
+    apart_from,
     check_field,
     fitting_item,
     refuse_computed,
@@ -269,16 +272,38 @@ def augment_item(owner: Any, index: Any, current: Any, value: Any, sign: str) ->
 def augmented(current: Any, value: Any, sign: str) -> Any:
     """``w += value`` where *w* may be a field: in place, without autograd history."""
     in_place_ = _OPERATORS[sign][1]
-    if isinstance(current, Tensor):
-        with torch.no_grad():
-            return in_place_(current, value)
-    return in_place_(current, value)
+    if not isinstance(current, Tensor):
+        return in_place_(current, value)
+    with _writing(current):
+        return in_place_(current, _beside(current, value))
 
 
 def in_place(function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
     """Call what writes into a field of a model: that is no part of any differentiation."""
-    with torch.no_grad():
-        return function(*args, **kwargs)
+    # A compiler makes all arguments complete before anything is written.
+    written = None if torch.compiler.is_compiling() else getattr(function, "__self__", None)
+    if not isinstance(written, Tensor):
+        with torch.no_grad():
+            return function(*args, **kwargs)
+    with _writing(written):
+        return function(
+            *[_beside(written, a) for a in args],
+            **{k: _beside(written, a) for k, a in kwargs.items()},
+        )
+
+
+def _writing(tensor: Tensor) -> AbstractContextManager[object]:
+    """Return the context to write in: what has a history of its own is no field, and keeps it."""
+    if not torch.compiler.is_compiling():
+        whole = tensor if tensor._base is None else tensor._base
+        if not whole.is_leaf:
+            return contextlib.nullcontext()
+    return torch.no_grad()
+
+
+def _beside(written: Tensor, value: Any) -> Any:
+    """Return an argument as it is before the write, which torch refuses where memory overlaps."""
+    return apart_from(value, written) if isinstance(value, Tensor) else value
 
 
 # -- snapshots -----------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ import functools
 import inspect
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from dslmut.checking.source import Definition, FunctionNode
@@ -176,3 +176,24 @@ def _find(code: types.CodeType, name: str) -> types.CodeType:
     inside = [c for c in code.co_consts if isinstance(c, types.CodeType)]
     found = [c for c in inside if c.co_name == name]
     return found[0] if found else _find(inside[0], name)
+
+
+def inside_of_view(node: ast.expr) -> Iterator[ast.expr]:
+    """Yield what an expression takes a view of, as far as nothing else happens in between."""
+    while True:
+        match node:
+            case ast.Attribute(value=inner):
+                between: list[ast.AST] = []
+            case ast.Subscript(value=inner, slice=index):
+                between = [index]
+            case ast.Call(func=ast.Attribute(value=inner), args=args, keywords=keywords):
+                between = [*args, *keywords]
+            case _:
+                return
+        if any(isinstance(n, _RUNS) for part in between for n in ast.walk(part)):
+            return
+        node = inner
+        yield node
+
+
+_RUNS = (ast.Call, ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
