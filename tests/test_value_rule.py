@@ -121,7 +121,6 @@ ON_VALUES = {
     "set_field": setattr,
     "Handle": Handle,
 }
-# `n` is declared, since what a plain module gives may be a module, which a copy would come to hold.
 HEADS = {True: "m: Mut[Net], n: Net", False: "m: Mut[nn.Module], n: Net"}
 
 

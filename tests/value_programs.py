@@ -83,7 +83,8 @@ class Programs:
             lambda: f"{self.part(s)}.w",
             lambda: f"{self.part(s)}.w{self.pick(MATRIX_VIEWS)}",
             lambda: self.pick([*s.names["t"], "x"]),
-            lambda: self.pick([*s.names["t"], *s.names["f"], "n.w", "n.enc.w.T"]),
+            # Not `n.w` itself: of a plain module that may be a module, which a copy comes to hold.
+            lambda: self.pick([*s.names["t"], *s.names["f"], "(n.w * 1)", "(n.enc.w * 1).T"]),
             lambda: f"{self.pick(s.names['l'])}[{self.below(2)}]" if s.names["l"] else "m.dec.w",
             lambda: f"({self.pick(s.names['p'])} * 2)" if s.names["p"] else "m.enc.w",
             lambda: f"{self.pick(s.functions)}()" if s.functions else "m.enc.w.T",

@@ -145,6 +145,10 @@ class Final:
     raised: list[Environment] = field(default_factory=list)
     left: dict[int, tuple[list[Environment], list[Environment]]] = field(default_factory=dict)
 
+    def on_the_way(self, into: list[Environment]) -> list[Environment]:
+        """Return the paths that leave for one place."""
+        return self.left.setdefault(id(into), (into, []))[1]
+
 
 RETURNED = "<returned>"
 """What an environment holds the result under that waits while a ``finally`` runs."""

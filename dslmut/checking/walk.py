@@ -149,9 +149,8 @@ class Walk(Names):
         """Take a path to where it goes on: through the ``finally`` blocks that it leaves, first."""
         final = self.finals[-1] if self.finals else None
         if final is not None and (into is self.exits or final.loops == len(self.loops)):
-            final.left.setdefault(id(into), (into, []))[1].append(environment)
-        else:
-            into.append(environment)
+            into = final.on_the_way(into)
+        into.append(environment)
 
     def returns(self, value: Value) -> None:
         """Note that the function may return a value."""
