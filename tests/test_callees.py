@@ -156,6 +156,27 @@ def changed_by_a_partial(m: Mut[Net]) -> Tensor:
     return old
 
 
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding, self.head = nn.Embedding(3, 2), nn.Linear(2, 3, bias=False)
+        self.head.weight = self.embedding.weight
+
+
+@fn
+def tied(m: Mut[Tied], e: Tensor) -> Tensor:
+    old = m.head.weight
+    m.embedding.weight = e
+    return old
+
+
+def test_tied_parameters_are_one_field() -> None:
+    m = Tied()
+    before = m.head.weight.clone()
+    assert torch.equal(tied(mut(m), torch.ones(3, 2)), before)
+    assert torch.equal(m.head.weight, torch.ones(3, 2))
+
+
 @fn
 def statistics(m: Mut[nn.BatchNorm1d], x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     before, weight = m.running_mean, m.weight

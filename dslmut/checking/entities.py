@@ -73,6 +73,13 @@ OBJECT = Type(Kind.OBJECT)
 CALLABLE = Type(Kind.CALLABLE)
 
 
+ITEMS = {
+    **dict.fromkeys(("ModuleList", "ModuleDict", "Sequential"), Type(Kind.MODEL)),
+    **dict.fromkeys(("ParameterList", "ParameterDict"), PARAMETER),
+}
+"""What torch's own containers of modules and parameters hold."""
+
+
 def container(item: Type | None = None) -> Type:
     """Make the type of a list, tuple, dictionary or iterator of *item*."""
     return Type(Kind.CONTAINER, item=item)

@@ -54,10 +54,10 @@ class Environment(dict[str, Binding]):
         """Return a copy, for one branch."""
         return Environment(self)
 
-    def stale(self, changed: frozenset[Origin]) -> None:
+    def stale(self, changed: frozenset[Origin], forward: bool = False) -> None:
         """Note that something was changed: values read from it before are of the past."""
         for name, binding in self.items():
-            aged = age(binding.value, changed)
+            aged = age(binding.value, changed, forward)
             if aged is not binding.value:
                 self[name] = Binding(aged, binding.sites)
 
@@ -86,22 +86,32 @@ def _outdated(use: Use, changed: frozenset[Origin]) -> bool:
     return use.changed is None and any(a.overlaps(b) for a in use.origins for b in changed)
 
 
-def age(value: Value, changed: Iterable[Origin]) -> Value:
-    """Mark those field reads of a value, and of what it holds, stale that a change may show in."""
+def age(value: Value, changed: Iterable[Origin], forward: bool = False) -> Value:
+    """Mark those field reads of a value, and of what it holds, stale that a change may show in.
+
+    Args:
+        value: The value.
+        changed: What may have changed.
+        forward: Whether a forward pass did it, which moves few fields.
+    """
     if not value.reads and not value.contents:
         return value
     changed = frozenset(changed)
-    contents = tuple(age(v, changed) for v in value.contents)
+    contents = tuple(age(v, changed, forward) for v in value.contents)
     reads = value.reads
-    if any(_hit(r, changed) for r in reads):
-        reads = frozenset(replace(r, stale=r.stale or _hit(r, changed)) for r in reads)
+    hit = {r for r in reads if _hit(r, changed) and (r.moves or not forward)}
+    if hit:
+        reads = frozenset(replace(r, stale=True) if r in hit else r for r in reads)
     if reads is value.reads and all(a is b for a, b in zip(contents, value.contents)):
         return value
     return replace(value, reads=reads, contents=contents)
 
 
 def _hit(read: Read, changed: frozenset[Origin]) -> bool:
-    return not read.stale and any(a.overlaps(b) for a in read.origins for b in changed)
+    # Whichever part it was: parameters may be tied, so that another name has the same storage.
+    return not read.stale and any(
+        (a.root, a.name) == (b.root, b.name) for a in read.origins for b in changed
+    )
 
 
 def meet(environments: Iterable[Environment | None]) -> Environment | None:

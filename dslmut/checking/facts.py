@@ -235,13 +235,13 @@ class Facts:
         events: In the order in which they were first found.
         notes: On nodes, by their ``id``.
         changed: Everything that is changed anywhere.
-        statistics: The buffers that were read and that a forward pass moves.
+        statistics: Whether fields were read that a forward pass moves.
     """
 
     events: dict[tuple[object, ...], Event] = field(default_factory=dict)
     notes: dict[int, set[Note]] = field(default_factory=dict)
     changed: set[Origin] = field(default_factory=set)
-    statistics: set[Origin] = field(default_factory=set)
+    statistics: bool = False
 
     def note(self, node: ast.AST | int, note: Note) -> None:
         """Note something on a node, which may be given by its ``id``."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from dslmut.checking.entities import (
     CALLABLE,
     FIELD,
+    ITEMS,
     MARKABLE,
     PART,
     PLAIN,
@@ -116,11 +117,13 @@ class Read:
         site: The ``id`` of the expression that read it.
         origins: Of the field.
         stale: Whether the model may have changed since.
+        moves: Whether a forward pass changes the field.
     """
 
     site: int
     origins: frozenset[Origin]
     stale: bool = False
+    moves: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,13 +252,13 @@ def join(a: Value, b: Value) -> Value:
 
 def _by_site(reads: frozenset[Read]) -> frozenset[Read]:
     """Join what one expression has read at different times."""
-    joined: dict[tuple[int, bool], frozenset[Origin]] = {}
+    joined: dict[tuple[int, bool, bool], frozenset[Origin]] = {}
     for read in reads:
-        key = (read.site, read.stale)
+        key = (read.site, read.stale, read.moves)
         joined[key] = few(joined.get(key, frozenset()) | read.origins)
     if len(joined) == len(reads):
         return reads
-    return frozenset(Read(site, origins, stale) for (site, stale), origins in joined.items())
+    return frozenset(Read(key[0], origins, *key[1:]) for key, origins in joined.items())
 
 
 def join_all(values: Iterable[Value]) -> Value:
@@ -281,7 +284,7 @@ def part(value: Value, step: str, type: Type = UNKNOWN) -> Value:
         type: What is known of the part from the class of the whole.
     """
     if type.kind is Kind.UNKNOWN:
-        type = _type_of_part(value)
+        type = _type_of_part(value, step)
     if type.kind is Kind.TENSOR and value.inside_model:
         type = FIELD
     own = Value(type, frozenset(o.deeper(step) for o in value.origins), graph=value.graph)
@@ -297,9 +300,11 @@ def part(value: Value, step: str, type: Type = UNKNOWN) -> Value:
     return replace(joined, type=type) if type.kind is Kind.PART else joined
 
 
-def _type_of_part(whole: Value) -> Type:
+def _type_of_part(whole: Value, step: str) -> Type:
     if whole.type.item is not None:
         return whole.type.item
+    if step == "[]" and whole.type.cls is not None and whole.type.cls.name in ITEMS:
+        return ITEMS[whole.type.cls.name]
     if whole.type.kind in MARKABLE or whole.type.kind is Kind.PART:
         return PART
     return whole.type if whole.type.kind in (Kind.TENSOR, Kind.FIELD) else UNKNOWN

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from dslmut.checking import entities as en
 from dslmut.checking.entities import Kind
-from dslmut.checking.origins import NOTHING, Origin, Root, Value
+from dslmut.checking.origins import NOTHING, Origin, Value
 
 SETTLED = frozenset({Kind.TENSOR, Kind.FIELD, Kind.PLAIN})
 """What cannot come to hold anything: a tensor copies what is put into it."""
@@ -28,15 +28,13 @@ def is_ordinary(owner: Value) -> bool:
 def kept_by(owner: Value, value: Value) -> Value:
     """Return what an object comes to hold that is given a value as an attribute or item.
 
-    A model copies tensors, and takes a module only where the function made the model itself. Of an
-    unknown value it is not known that the model comes to hold it.
+    A model copies tensors, and takes a module only where the function made the model itself. Of a
+    value that may be either it is not known that the model comes to hold it.
     """
     kind = value.type.kind
     if is_ordinary(owner) or not owner.inside_model:
         return value
-    if kind in SETTLED or kind is Kind.UNKNOWN:
-        return NOTHING
-    if kind is Kind.PART and not any(o.root is Root.FRESH for o in owner.origins):
+    if kind in SETTLED or kind in (Kind.UNKNOWN, Kind.PART):
         return NOTHING
     return replace(value, reads=frozenset())
 

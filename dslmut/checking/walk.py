@@ -244,11 +244,8 @@ class Walk(Names):
 
     def forward_runs(self, model: Value) -> None:
         """Note that a model is called: what was read of its statistics is of the past."""
-        if not self.facts.statistics:
-            return
-        reached = {o for o in self.facts.statistics if any(o.overlaps(p) for p in model.origins)}
-        for walk in self.callers():
-            walk.env.stale(frozenset(reached))
+        for walk in self.callers() if self.facts.statistics else ():
+            walk.env.stale(model.origins, forward=True)
 
     def set_graph(self, name: str, graph: frozenset[Use]) -> None:
         """Note what the tensor under a name is computed from, after it was changed itself."""
@@ -260,8 +257,9 @@ class Walk(Names):
         """Return what an expression reads; if that may be a field, the read is remembered."""
         if not value.in_storage or not value.origins:
             return value
-        self.facts.statistics |= {o for o in value.origins if o.path and o.path[-1] in STATISTICS}
-        read = replace(value, reads=value.reads | {Read(id(node), value.origins)})
+        moves = any(o.path[-1:] and o.path[-1] in STATISTICS for o in value.origins)
+        self.facts.statistics |= moves
+        read = replace(value, reads=value.reads | {Read(id(node), value.origins, moves=moves)})
         return self.differentiable(read, value) if value.type.trained else read
 
     def attribute(self, owner: Value, name: str) -> Value:
