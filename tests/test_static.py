@@ -323,3 +323,15 @@ def test_the_bodies_of_classes_are_plain_code(tmp_path: Path) -> None:
     )
     found = [(d.span.start.line, d.code) for d in check_file(user, Project()) if d.span]
     assert found == [(line, "E1103") for line in (6, 8, 10, 14)]
+
+
+@pytest.mark.parametrize("marked", [False, True], ids=["a folder", "a package"])
+def test_relative_imports_go_up(tmp_path: Path, marked: bool) -> None:
+    inner = tmp_path / "pkg" / "inner"
+    inner.mkdir(parents=True)
+    for folder in (inner.parent, inner) if marked else ():
+        (folder / "__init__.py").touch()
+    (tmp_path / "pkg" / "steps.py").write_text(STEP)
+    user = inner / "user.py"
+    user.write_text(USER.format(module="..steps", names="step"))
+    assert codes(user, Project()) == ["E1103"]

@@ -181,12 +181,15 @@ class ModuleFile:
 
     def imported(self, module: str, name: str | None, level: int) -> Entity | None:
         """Return what ``from module import name`` gives, or the module itself."""
+        home = self.home
         if level:
-            parts = self.package.split(".")
-            base = ".".join(parts[: len(parts) - level + 1])
-            module = f"{base}.{module}" if module else base
-        found = Module(module)
-        return found if name is None else member_of(self.project, self.home, module, name)
+            parts = self.package.split(".") if self.package else []
+            base = parts[: max(len(parts) - level + 1, 0)]
+            module = ".".join([*base, module] if module else base)
+            above = level - 1 - len(parts)  # of folders without an `__init__.py`
+            if above > 0 and home is not None:
+                home = home.absolute().parents[above - 1]
+        return Module(module) if name is None else member_of(self.project, home, module, name)
 
 
 def bound_by(alias: ast.alias) -> str:

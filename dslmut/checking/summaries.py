@@ -93,7 +93,10 @@ def bound(
 
 def _matters(value: Value) -> bool:
     """Say whether it makes a difference that a result may be an argument, or a part of it."""
-    return any(o.kind in en.MARKABLE or o.root is not Root.FRESH for o in value.reachable)
+    return any(
+        o.kind in en.MARKABLE or (o.root is not Root.FRESH and o.kind in _TELLING)
+        for o in value.reachable
+    )
 
 
 def summary_of(walk: Walk, function: Function, arguments: Mapping[str, Value]) -> Summary | None:
