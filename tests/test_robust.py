@@ -87,8 +87,7 @@ def static(text: str, path: Path, project: Project) -> Verdict:
 
 
 def _verdict(diagnostics: Iterable[Diagnostic]) -> Verdict:
-    # A set: of several things that outlive the call, one resolver may name more than the other.
-    return sorted({(d.span.start.line if d.span else 0, d.code) for d in diagnostics})
+    return sorted((d.span.start.line if d.span else 0, d.code) for d in diagnostics)
 
 
 def outcome(function: Callable[..., Any]) -> tuple[object, ...]:

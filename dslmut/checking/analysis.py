@@ -85,7 +85,7 @@ def _analyse(source: Source, definition: Definition, resolver: Resolver, extern:
         found += escape.check_escapes(facts, signature, source)
         found += fresh.check_fresh(facts, signature, source)
         found += differentiating.check_differentiation(facts, source)
-    return Analysis(signature, facts, tuple(found), summary)
+    return Analysis(signature, facts, tuple(_unique(found)), summary)
 
 
 def signature_of(definition: Definition, resolver: Resolver) -> Signature:
