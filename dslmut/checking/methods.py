@@ -86,6 +86,8 @@ def _fill(walk: Walk, node: ast.Call, name: str, receiver: Given, given: list[Gi
     elif name in kn.CONTAINER_EXTENDERS:
         for argument in given:
             walk.hold(receiver.subject, part(argument.value, "[]"), node)
+    elif name == "clear":
+        walk.emptied(receiver.subject)
 
 
 def _age_models(walk: Walk, state: Value) -> None:

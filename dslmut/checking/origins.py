@@ -320,7 +320,7 @@ def holding(values: Iterable[Value], origin: Origin, positional: bool = False) -
         origin: Of the container itself.
         positional: Whether each keeps its position, as in a tuple.
     """
-    kept = tuple(map(_shallow, values))
+    kept = tuple(map(shallow, values))
     contents = kept if positional else _pooled(kept)
     return Value(container(), frozenset({origin}), contents, positional)
 
@@ -328,11 +328,11 @@ def holding(values: Iterable[Value], origin: Origin, positional: bool = False) -
 def with_contents(value: Value, *added: Value) -> Value:
     """Return a value that holds further ones."""
     return replace(
-        value, contents=_pooled((*value.contents, *map(_shallow, added))), positional=False
+        value, contents=_pooled((*value.contents, *map(shallow, added))), positional=False
     )
 
 
-def _shallow(value: Value) -> Value:
+def shallow(value: Value) -> Value:
     """Return a value as it is put into a container, without what lies too deep in it."""
     if _depth(value) < NESTING and _count(value) <= POSITIONS:
         return value
@@ -358,14 +358,14 @@ def _count(value: Value) -> int:
 
 def bound_method(receiver: Value, name: str) -> Value:
     """Return a method with its receiver, as in ``f = m.train``."""
-    receiver = _shallow(receiver)
+    receiver = shallow(receiver)
     return Value(CALLABLE, contents=(receiver,), entity=Bound(receiver, name))
 
 
 def partial(function: Value, given: Iterable[Given], origin: Origin) -> Value:
     """Return a function that has some of its arguments already."""
     kept = tuple(given)
-    contents = tuple(map(_shallow, (function, *(g.value for g in kept))))
+    contents = tuple(map(shallow, (function, *(g.value for g in kept))))
     return Value(CALLABLE, frozenset({origin}), contents, True, entity=Partial(kept))
 
 

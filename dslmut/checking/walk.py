@@ -373,6 +373,13 @@ class Walk(Names):
         sites = ((o, span) for o in value.reachable)
         self.env[name] = binding.joined(with_contents(old, value), sites)
 
+    def emptied(self, holder: ast.expr) -> None:
+        """Note that the container under a name holds nothing any more."""
+        binding = self.env.get(holder.id) if isinstance(holder, ast.Name) else None
+        if isinstance(holder, ast.Name) and binding is not None and binding.value.contents:
+            value = replace(binding.value, contents=(), positional=False, graph=frozenset())
+            self.env[holder.id] = Binding(value, binding.sites)
+
 
 def _outlives(value: Value) -> Iterator[Origin]:
     """Yield the `Mut` parameters, and the functions defined here, that a value is or holds."""
