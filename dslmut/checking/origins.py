@@ -369,14 +369,25 @@ def partial(function: Value, given: Iterable[Given], origin: Origin) -> Value:
     return Value(CALLABLE, frozenset({origin}), contents, True, entity=Partial(kept))
 
 
-def fresh_tensor(origin: Origin, *computed_from: Value) -> Value:
+def fresh_tensor(origin: Origin, *computed_from: Value, pair: bool = False) -> Value:
     """Return a tensor that was just allocated.
 
     Args:
         origin: Of it.
         computed_from: What it can be differentiated by.
+        pair: Whether it may be two: values, and places, by which nothing is differentiated.
     """
-    return Value(TENSOR, frozenset({origin}), graph=graph_of(computed_from))
+    tensor = Value(TENSOR, frozenset({origin}), graph=graph_of(computed_from))
+    if not pair or not tensor.graph:
+        return tensor
+    places = replace(tensor, graph=frozenset())
+    return replace(tensor, contents=(tensor, places), positional=True)
+
+
+def cut_off(value: Value) -> Value:
+    """Return a value as one that is differentiated by nothing; what a container holds still is."""
+    contents = () if value.type.kind is Kind.TENSOR else value.contents
+    return replace(value, graph=frozenset(), contents=contents) if value.graph else value
 
 
 def graph_of(values: Iterable[Value]) -> frozenset[Use]:

@@ -104,7 +104,7 @@ def delete(walk: Walk, node: ast.Delete) -> None:
                 change_item(walk, target, walk.handle(target.value), Verb.DELETE)
                 walk.evaluate(target.slice)
                 if ast.unparse(target.slice) == ":":
-                    walk.emptied(target.value)
+                    walk.env.empty(target.value)
             case ast.Attribute():
                 owner = walk.evaluate(target.value)
                 what = f"`del` takes `{target.attr}` away, which everybody else still counts on"

@@ -309,7 +309,10 @@ def effects(
     for written, write in found.writes.items():
         if function.role is Role.FN and written.root is not Root.MUT:
             continue
-        for origin in arguments.get(written.name, NOTHING).origins:
+        value = arguments.get(written.name, NOTHING)
+        # An optimizer's step changes the model that it holds.
+        steps = value.type.kind is Kind.STATE
+        for origin in value.reachable if steps else value.origins:
             yield _stepped(origin, written), write
 
 
