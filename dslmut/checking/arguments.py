@@ -10,7 +10,7 @@ from dslmut.checking import entities as en
 from dslmut.checking.entities import Function, Parameter, Passing, Role
 from dslmut.checking.environments import age
 from dslmut.checking.facts import Call, Misplaced, Note, Opaque, Passed, Place, Verb
-from dslmut.checking.origins import Given
+from dslmut.checking.origins import Given, part
 from dslmut.checking.walk import Walk
 
 
@@ -62,6 +62,7 @@ def _argument(walk: Walk, node: ast.expr, keyword: str | None, star: bool = Fals
     else:
         marked, subject = unmarked(walk, node)
         value = walk.handle(subject) if marked else walk.evaluate(subject)
+        value = part(value, "[]") if star else value
     walk.wait(node, value)
     return Given(node, subject, value, marked, keyword, star)
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from dslmut.checking import knowledge as kn
 from dslmut.checking.entities import Function
 from dslmut.checking.facts import Late, Write
-from dslmut.checking.origins import Given, Origin, Value, graph_of
+from dslmut.checking.origins import Given, Origin, Partial, Value, graph_of
 from dslmut.checking.running import writes_inside
 from dslmut.checking.summaries import bound, effects, summary_of
 from dslmut.checking.walk import Walk
@@ -62,6 +63,7 @@ def check_differentiated(walk: Walk, node: ast.Call, by: Function, given: list[G
         by: ``value_and_grad``, a transform of ``torch.func``, ``checkpoint``, ``vmap``.
         given: The arguments; the first is the function.
     """
+    given = _opened(given)
     function = given[0].value.entity if given else None
     if not isinstance(function, Function):
         return
@@ -80,6 +82,17 @@ def check_differentiated(walk: Walk, node: ast.Call, by: Function, given: list[G
         origin = next((o for g in given[1:] if g.marked for o in g.value.origins), None)
         if origin is not None:
             walk.facts.record(Late(node, function.definition, origin, by.name))
+
+
+def _opened(given: list[Given]) -> list[Given]:
+    """Put a ``partial`` that is differentiated in as its function and the arguments it keeps."""
+    entity = given[0].value.entity if given else None
+    if not isinstance(entity, Partial):
+        return given
+    function, *values = given[0].value.contents
+    kept = [replace(g, value=v) for g, v in zip(entity.given, values)]
+    passed = sorted([*kept, *given[1:]], key=lambda g: g.keyword is not None)
+    return _opened([replace(given[0], value=function), *passed])
 
 
 def _writes(

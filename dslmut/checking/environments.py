@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
@@ -60,6 +61,13 @@ class Environment(dict[str, Binding]):
             aged = age(binding.value, changed, forward)
             if aged is not binding.value:
                 self[name] = Binding(aged, binding.sites)
+
+    def empty(self, holder: ast.expr) -> None:
+        """Note that the container under a name holds nothing any more."""
+        binding = self.get(holder.id) if isinstance(holder, ast.Name) else None
+        if isinstance(holder, ast.Name) and binding is not None and binding.value.contents:
+            value = replace(binding.value, contents=(), positional=False, graph=frozenset())
+            self[holder.id] = Binding(value, binding.sites)
 
     def rewrite(self, changed: frozenset[Origin], place: Span) -> None:
         """Note where parameters got new values: what was computed from them before is late."""

@@ -17,6 +17,7 @@ from dslmut.checking.origins import (
     PLAIN_VALUE,
     Value,
     bound_method,
+    cut_off,
     fresh_tensor,
     graph_of,
     holding,
@@ -68,7 +69,7 @@ def tensor_attribute(owner: Value, attr: str) -> Value:
     if attr in kn.TENSOR_NUMBERS:
         return PLAIN_VALUE
     if attr in kn.VIEWS:
-        return replace(owner, view=True, graph=frozenset() if attr == "data" else owner.graph)
+        return replace(cut_off(owner) if attr in kn.CONSTANTS else owner, view=True)
     return bound_method(owner, attr)
 
 
@@ -81,15 +82,15 @@ def subscript(walk: Walk, node: ast.Subscript) -> Value:
     if is_tensor(owner) and _gathers(node.slice, index):
         # A copy; but with one number in the index tensor a view, so that the read is remembered.
         return replace(fresh_tensor(walk.fresh(node, Kind.TENSOR), owner), reads=owner.reads)
-    if is_tensor(owner):
-        return replace(owner, view=True)
     match node.slice:
         case ast.Constant(value=int(i)) if owner.positional:
             if -len(owner.contents) <= i < len(owner.contents):
                 return owner.contents[i]
+        case _ if is_tensor(owner):
+            return replace(owner, view=True)
         case ast.Slice() if owner.type.kind is Kind.CONTAINER:
             return holding([part(owner, "[]")], walk.fresh(node))
-    found = walk.picked(part(owner, "[]"))
+    found = cut_off(part(owner, "[]"))  # of several losses, nobody knows which
     return walk.field_read(node, replace(found, reads=owner.reads))
 
 

@@ -159,8 +159,14 @@ CONTAINER_VIEWS = frozenset({"values", "items", "keys"})
 NO_GRADIENTS = frozenset({"no_grad", "inference_mode"})
 """Context managers and decorators of torch under which nothing is recorded for differentiation."""
 
+VALUE_WRITERS = frozenset({"load_state_dict", "reset_parameters"})
+"""Methods of ``nn.Module`` that give its parameters new values."""
+
+PAIRS = frozenset("max min median nanmedian mode sort topk kthvalue cummax cummin".split())
+"""Methods and functions of tensors that may give values and, second, where these stand."""
+
 CONSTANTS = frozenset(
-    "detach detach_ data numpy argmax argmin argsort eq ne lt gt le ge isnan isinf isfinite long "
+    "detach detach_ data indices numpy argmax argmin argsort eq ne lt gt le ge isnan isinf isfinite long "
     "int short char byte bool nonzero bincount multinomial bernoulli sign floor ceil round trunc "
     "searchsorted bucketize histc logical_and logical_or logical_not logical_xor allclose equal "
     "zeros_like ones_like empty_like rand_like randn_like full_like randint_like new_zeros "

@@ -14,8 +14,8 @@ class Memory:
 
     Attributes:
         known: Their summaries: by the tree of the function, and by the types of its parameters.
-        depth: How many functions that call each other are being read.
+        reading: The functions that are being read now, each of which is called by the one before.
     """
 
     known: dict[FunctionNode, dict[tuple[Type, ...], object]] = field(default_factory=dict)
-    depth: int = 0
+    reading: list[object] = field(default_factory=list)

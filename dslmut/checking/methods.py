@@ -17,6 +17,7 @@ from dslmut.checking.origins import (
     Given,
     Origin,
     Value,
+    cut_off,
     fresh_tensor,
     holding,
     join,
@@ -36,7 +37,7 @@ def call_method(
     if method is not None and method.role is not Role.BUILTIN:
         return _own_method(walk, node, method, receiver, given)
     if kn.in_place(name) and not _is_own(value, name):
-        walk.written(node, value)
+        walk.written(node, value, new=name not in kn.OWN_ATTRIBUTES)
     if name == "backward":
         backward(walk, node, [value, *(g.value for g in given)])
     touched = frozenset(changed_by(value, name))
@@ -47,11 +48,11 @@ def call_method(
         if not touched:
             mark(walk, receiver, f"`{name}`")
     mark_all(walk, given, "this call")
-    if name == "load_state_dict" and value.type.kind is Kind.MODEL:
+    if name in kn.VALUE_WRITERS and value.type.kind is Kind.MODEL:
         walk.rewritten(node, touched, trained=True)
     if value.type.kind is Kind.STATE and name == "step":
         walk.change(node, receiver.subject, value.held, Verb.METHOD, "step")
-        walk.rewritten(node, value.held, trained=True)
+        walk.rewritten(node, value.reachable, trained=True)
     if name == "step":  # scaler.step(opt) is trusted to be allowed, and steps
         for state in (value, *(g.value for g in given)):
             if state.type.kind is Kind.STATE:
@@ -86,6 +87,8 @@ def _fill(walk: Walk, node: ast.Call, name: str, receiver: Given, given: list[Gi
     elif name in kn.CONTAINER_EXTENDERS:
         for argument in given:
             walk.hold(receiver.subject, part(argument.value, "[]"), node)
+    elif name == "clear":
+        walk.env.empty(receiver.subject)
 
 
 def _age_models(walk: Walk, state: Value) -> None:
@@ -164,9 +167,9 @@ def _method_result(
 def _tensor_method(
     walk: Walk, node: ast.Call, name: str, value: Value, given: list[Given]
 ) -> Value:
-    constant = name in kn.CONSTANTS
-    if constant:
-        value = replace(value, graph=frozenset())
+    cut = name in kn.CONSTANTS
+    if cut:
+        value = cut_off(value)
     if name == "detach_" and isinstance(node.func, ast.Attribute):
         walk.set_graph(root_name(node.func.value) or "", frozenset())
     if kn.in_place(name):
@@ -177,8 +180,8 @@ def _tensor_method(
         return replace(value, view=True)
     if name in kn.VIEW_LISTS:
         return holding([replace(value, view=True)], walk.fresh(node))
-    others = [] if constant else [g.value for g in given]
-    return fresh_tensor(walk.fresh(node, Kind.TENSOR), value, *others)
+    others = [] if cut else [g.value for g in given]
+    return fresh_tensor(walk.fresh(node, Kind.TENSOR), value, *others, pair=name in kn.PAIRS)
 
 
 def _module_method(
@@ -228,7 +231,7 @@ def _container_method(
     if name in kn.CONTAINER_VIEWS:
         return _view_of_items(walk, node, name, value)
     if name in kn.CONTAINER_GETTERS and value.type.kind is Kind.CONTAINER:
-        item = walk.picked(part(value, "[]"))
+        item = cut_off(part(value, "[]"))
         return join(item, given[1].value) if len(given) > 1 else item
     return None
 

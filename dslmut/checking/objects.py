@@ -6,10 +6,11 @@ import ast
 import builtins
 import functools
 import inspect
+import itertools
 import sys
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -145,15 +146,9 @@ def _function(found: Any, name: str, module: str) -> Entity | None:
 
 def function_from_object(found: types.FunctionType, method: bool = False) -> Function:
     """Return a plain function as its code and its annotations declare it."""
-    code = found.__code__
-    count = code.co_argcount + code.co_kwonlyargcount
-    names = code.co_varnames[:count]
+    found = _without_gradients(found)
 
-    def parameter(position: int, name: str) -> Parameter:
-        keyword = position >= code.co_argcount
-        passing = Passing.KEYWORD if keyword else Passing.EITHER
-        if position < code.co_posonlyargcount:
-            passing = Passing.POSITIONAL
+    def parameter(name: str, passing: Passing) -> Parameter:
         annotation = found.__annotations__.get(name, _MISSING)
         return Parameter(name, passing, _annotation(annotation, found), annotation is not _MISSING)
 
@@ -162,7 +157,7 @@ def function_from_object(found: types.FunctionType, method: bool = False) -> Fun
     return Function(
         name=found.__qualname__.replace("<locals>.", ""),
         role=Role.PLAIN,
-        parameters=tuple(parameter(i, n) for i, n in enumerate(names)),
+        parameters=tuple(parameter(n, p) for n, p in _passed(found.__code__)),
         result=gives.type,
         result_known=result is not _MISSING,
         fresh=gives.fresh,
@@ -170,6 +165,27 @@ def function_from_object(found: types.FunctionType, method: bool = False) -> Fun
         method=method,
         text=functools.partial(_text_of, found),
     )
+
+
+def _without_gradients(found: types.FunctionType) -> types.FunctionType:
+    """Return the function behind ``@torch.no_grad()`` and its like, which only calls it."""
+    inner = getattr(found, "__wrapped__", None)
+    of_torch = found.__globals__.get("__name__") == "torch.utils._contextlib"
+    return inner if of_torch and isinstance(inner, types.FunctionType) else found
+
+
+def _passed(code: types.CodeType) -> Iterator[tuple[str, Passing]]:
+    """Yield the parameters of a function, and how an argument finds each."""
+    names = iter(code.co_varnames)
+    for position, name in enumerate(itertools.islice(names, code.co_argcount)):
+        only = position < code.co_posonlyargcount
+        yield name, Passing.POSITIONAL if only else Passing.EITHER
+    keywords = list(itertools.islice(names, code.co_kwonlyargcount))
+    if code.co_flags & inspect.CO_VARARGS:
+        yield next(names), Passing.STAR
+    yield from ((name, Passing.KEYWORD) for name in keywords)
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        yield next(names), Passing.DOUBLE_STAR
 
 
 def _text_of(function: types.FunctionType) -> Text | None:

@@ -325,7 +325,7 @@ def holding(values: Iterable[Value], origin: Origin, positional: bool = False) -
         origin: Of the container itself.
         positional: Whether each keeps its position, as in a tuple.
     """
-    kept = tuple(map(_shallow, values))
+    kept = tuple(map(shallow, values))
     contents = kept if positional else _pooled(kept)
     return Value(container(), frozenset({origin}), contents, positional)
 
@@ -333,11 +333,11 @@ def holding(values: Iterable[Value], origin: Origin, positional: bool = False) -
 def with_contents(value: Value, *added: Value) -> Value:
     """Return a value that holds further ones."""
     return replace(
-        value, contents=_pooled((*value.contents, *map(_shallow, added))), positional=False
+        value, contents=_pooled((*value.contents, *map(shallow, added))), positional=False
     )
 
 
-def _shallow(value: Value) -> Value:
+def shallow(value: Value) -> Value:
     """Return a value as it is put into a container, without what lies too deep in it."""
     if _depth(value) < NESTING and _count(value) <= POSITIONS:
         return value
@@ -363,25 +363,36 @@ def _count(value: Value) -> int:
 
 def bound_method(receiver: Value, name: str) -> Value:
     """Return a method with its receiver, as in ``f = m.train``."""
-    receiver = _shallow(receiver)
+    receiver = shallow(receiver)
     return Value(CALLABLE, contents=(receiver,), entity=Bound(receiver, name))
 
 
 def partial(function: Value, given: Iterable[Given], origin: Origin) -> Value:
     """Return a function that has some of its arguments already."""
     kept = tuple(given)
-    contents = tuple(map(_shallow, (function, *(g.value for g in kept))))
+    contents = tuple(map(shallow, (function, *(g.value for g in kept))))
     return Value(CALLABLE, frozenset({origin}), contents, True, entity=Partial(kept))
 
 
-def fresh_tensor(origin: Origin, *computed_from: Value) -> Value:
+def fresh_tensor(origin: Origin, *computed_from: Value, pair: bool = False) -> Value:
     """Return a tensor that was just allocated.
 
     Args:
         origin: Of it.
         computed_from: What it can be differentiated by.
+        pair: Whether it may be two: values, and places, by which nothing is differentiated.
     """
-    return Value(TENSOR, frozenset({origin}), graph=graph_of(computed_from))
+    tensor = Value(TENSOR, frozenset({origin}), graph=graph_of(computed_from))
+    if not pair or not tensor.graph:
+        return tensor
+    places = replace(tensor, graph=frozenset())
+    return replace(tensor, contents=(tensor, places), positional=True)
+
+
+def cut_off(value: Value) -> Value:
+    """Return a value as one that is differentiated by nothing; what a container holds still is."""
+    contents = () if value.type.kind is Kind.TENSOR else value.contents
+    return replace(value, graph=frozenset(), contents=contents) if value.graph else value
 
 
 def graph_of(values: Iterable[Value]) -> frozenset[Use]:

@@ -132,9 +132,8 @@ def _torch(walk: Walk, node: ast.Call, name: str, given: list[Given]) -> Value:
         return holding([inner], walk.fresh(node))
     if kn.gives_tensors(name):
         constant = bare in kn.CONSTANTS
-        return fresh_tensor(
-            walk.fresh(node, Kind.TENSOR), *([] if constant else [g.value for g in given])
-        )
+        values = [] if constant else [g.value for g in given]
+        return fresh_tensor(walk.fresh(node, Kind.TENSOR), *values, pair=bare in kn.PAIRS)
     return unknown_result(walk, node, [g.value for g in given])
 
 

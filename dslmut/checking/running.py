@@ -14,7 +14,7 @@ from dslmut.checking.environments import Binding
 from dslmut.checking.facts import Facts, Signature, Write
 from dslmut.checking.knowledge import NO_GRADIENTS
 from dslmut.checking.memory import Memory
-from dslmut.checking.origins import NOTHING, Given, Origin, Root, Value, holding, join
+from dslmut.checking.origins import NOTHING, Given, Origin, Root, Use, Value, holding, join
 from dslmut.checking.resolve import Resolver, read_parameters
 from dslmut.checking.scopes import arguments_of
 from dslmut.checking.source import FunctionNode, Source
@@ -113,7 +113,12 @@ def _seed(walk: Walk, node: FunctionNode, parameters: Iterable[Parameter]) -> No
         root = Root.MUT if parameter.mut else Root.PARAM
         origins = frozenset({Origin(root, parameter.name, type_.kind)})
         value = Value(type_, origins if type_.kind is not en.Kind.PLAIN else frozenset())
+        if type_.kind not in _NO_VALUES:  # a caller may have computed it from its parameters
+            value = replace(value, graph=frozenset({Use(origins)}))
         _bind_parameter(walk, places[parameter.name], value)
+
+
+_NO_VALUES = frozenset({*en.MARKABLE, en.Kind.PLAIN, en.Kind.CALLABLE})
 
 
 def _seed_inner(walk: Walk, node: FunctionNode, defaults: Mapping[str, Value]) -> None:

@@ -109,6 +109,8 @@ def delete(walk: Walk, node: ast.Delete) -> None:
             case ast.Subscript():
                 change_item(walk, target, walk.handle(target.value), Verb.DELETE)
                 walk.evaluate(target.slice)
+                if ast.unparse(target.slice) == ":":
+                    walk.env.empty(target.value)
             case ast.Attribute():
                 owner = walk.evaluate(target.value)
                 what = f"`del` takes `{target.attr}` away, which everybody else still counts on"

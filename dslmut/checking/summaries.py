@@ -18,14 +18,17 @@ from dslmut.checking.memory import Memory
 from dslmut.checking.origins import (
     ANYWHERE,
     NOTHING,
+    PLAIN_VALUE,
     Given,
     Origin,
     Root,
     Use,
     Value,
+    graph_of,
     join,
     join_all,
     part,
+    shallow,
     with_contents,
 )
 from dslmut.checking.resolve import read_parameters
@@ -38,6 +41,9 @@ DEPTH = 5
 
 VARIANTS = 4
 """A function without annotations is read anew for arguments of other types, so many times."""
+
+ROUNDS = 8
+"""A function that calls itself is read so often, until what it gives does not change any more."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +98,8 @@ def bound(
 
 
 def _matters(value: Value) -> bool:
-    """Say whether it makes a difference that a result may be an argument, or a part of it."""
-    return any(
+    """Say whether it makes a difference that a result is an argument, or computed from it."""
+    return bool(graph_of([value])) or any(
         o.kind in en.MARKABLE or (o.root is not Root.FRESH and o.kind in _TELLING)
         for o in value.reachable
     )
@@ -112,15 +118,53 @@ def summary_of(walk: Walk, function: Function, arguments: Mapping[str, Value]) -
         return text.read
     variants = memory.known.setdefault(text.node, {})
     if variant not in variants:
-        if memory.depth == DEPTH or len(variants) == VARIANTS:
+        if len(memory.reading) == DEPTH or len(variants) == VARIANTS:
             return None
-        variants[variant] = None  # while it is read: it may call itself
-        memory.depth += 1
-        variants[variant] = _read(walk, text, parameters)
-        memory.depth -= 1
+        variants[variant] = reading = _Reading(Summary(variant, PLAIN_VALUE, {}))
+        memory.reading.append(reading)
+        variants[variant] = _settled(walk, text, parameters, reading)
+        memory.reading.pop()
     found = variants[variant]
+    if isinstance(found, _Reading):
+        return found.so_far if memory.reading[-1:] == [found] else None
     assert found is None or isinstance(found, Summary)
     return found
+
+
+class _Reading:
+    """A function that is being read, and may call itself."""
+
+    def __init__(self, so_far: Summary) -> None:
+        self._so_far = so_far
+        self.repeats = False
+
+    @property
+    def so_far(self) -> Summary:
+        """Return what it is known to do when it calls itself: nothing, to begin with."""
+        self.repeats = True
+        return self._so_far
+
+    def found(self, summary: Summary) -> bool:
+        """Take what was read, and say whether reading again would find no more."""
+        same = not self.repeats or _extent(summary) == _extent(self._so_far)
+        self._so_far = summary
+        return same
+
+
+def _extent(summary: Summary) -> tuple[object, ...]:
+    """Return what a function may give back and change, whatever containers that is in."""
+    return summary.gives.reachable, graph_of([summary.gives]), summary.writes
+
+
+def _settled(
+    walk: Walk, text: Text, parameters: tuple[Parameter, ...], reading: _Reading
+) -> Summary | None:
+    """Read a function until what it does by calling itself is known; None if that takes long."""
+    for _ in range(ROUNDS):
+        summary = _read(walk, text, parameters)
+        if reading.found(summary):
+            return summary
+    return None
 
 
 def remember(memory: Memory, walk: Walk) -> Summary:
@@ -170,7 +214,7 @@ def _put_in(
     walk: Walk, call: ast.AST, function: Function, value: Value, arguments: Mapping[str, Value]
 ) -> Value:
     """Return a result of a function with the arguments in place of its parameters."""
-    contents = tuple(_put_in(walk, call, function, v, arguments) for v in value.contents)
+    contents = tuple(shallow(_put_in(walk, call, function, v, arguments)) for v in value.contents)
     fresh = walk.fresh(call, value.type.kind)
     reached = [_reached(walk, o, arguments) for o in value.origins]
     entity = value.entity if isinstance(value.entity, Class) else None
@@ -184,7 +228,7 @@ def _put_in(
         view=value.view,
         graph=frozenset(_graph_put_in(walk, call, function, value, arguments)),
     )
-    given = [v for v in reached if v is not None]
+    given = [replace(v, graph=frozenset()) for v in reached if v is not None]
     if not given:
         return own
     joined = join_all(given)
@@ -205,6 +249,8 @@ def _graph_put_in(
     """Yield the parameters of the caller that a result is computed from."""
     if walk.without_gradients:
         return
+    ways = frozenset[Origin]().union(*(u.origins for u in value.graph))
+    yield from graph_of(arguments.get(w.name, NOTHING) for w in ways if w.kind not in en.MARKABLE)
     for use in value.graph:
         allowed = function.role is not Role.FN or all(o.root is Root.MUT for o in use.origins)
         place = walk.source.span(call) if use.changed is not None and allowed else None
@@ -212,7 +258,7 @@ def _graph_put_in(
             _stepped(o, way)
             for way in use.origins
             for o in arguments.get(way.name, NOTHING).origins
-            if way.root in (Root.PARAM, Root.MUT)
+            if way.root in (Root.PARAM, Root.MUT) and way.kind in en.MARKABLE
         }
         if origins:
             for caller in walk.callers():
@@ -259,7 +305,10 @@ def effects(
     for written, write in found.writes.items():
         if function.role is Role.FN and written.root is not Root.MUT:
             continue
-        for origin in arguments.get(written.name, NOTHING).origins:
+        value = arguments.get(written.name, NOTHING)
+        # An optimizer's step changes the model that it holds.
+        steps = value.type.kind is Kind.STATE
+        for origin in value.reachable if steps else value.origins:
             yield _stepped(origin, written), write
 
 

@@ -34,6 +34,7 @@ from dslmut.checking.origins import (
     Root,
     Use,
     Value,
+    cut_off,
     join,
     part,
     reads_in,
@@ -119,7 +120,7 @@ class Walk(Names):
         value = self.handlers[type(node)](self, node)
         assert isinstance(value, Value)
         if self.without_gradients and value.graph and isinstance(node, ast.Call | ast.BinOp):
-            return replace(value, graph=frozenset())
+            return cut_off(value)
         return value
 
     def branch(self, run: Callable[[], object], start: Environment) -> Environment | None:
@@ -238,10 +239,6 @@ class Walk(Names):
         """Evaluate an expression that is needed as the very object, not as a value."""
         return self.needed(self.peek(node))
 
-    def picked(self, item: Value) -> Value:
-        """Return one item of a container: of several losses, nobody knows which it is."""
-        return replace(item, graph=frozenset()) if item.graph else item
-
     def forward_runs(self, model: Value) -> None:
         """Note that a model is called: what was read of its statistics is of the past."""
         for walk in self.callers() if self.facts.statistics else ():
@@ -290,13 +287,14 @@ class Walk(Names):
             Change(node, subject, blamed, touched, verb, name, self.alias(subject, blamed))
         )
 
-    def written(self, node: ast.AST, value: Value) -> None:
-        """Note that a node writes into a tensor, if that may be a field or a view of one."""
+    def written(self, node: ast.AST, value: Value, new: bool = True) -> None:
+        """Note that a node writes into a field or a view of one, perhaps *new* values."""
         if value.in_storage:
             self.facts.note(node, Note.IN_PLACE)
             for read in value.reads:
                 self.facts.note(read.site, Note.STORED)
-            self.rewritten(node, value.origins, value.type.trained)
+            if new:
+                self.rewritten(node, value.origins, value.type.trained)
 
     def rewritten(self, node: ast.AST, origins: Iterable[Origin], trained: bool) -> None:
         """Note that tensors of a model get new values.
@@ -321,7 +319,7 @@ class Walk(Names):
     def differentiable(self, value: Value, *parameters: Value) -> Value:
         """Return a tensor that was computed from parameters, or by a model with such."""
         if self.without_gradients:
-            return replace(value, graph=frozenset())
+            return cut_off(value)
         uses = {Use(p.origins) for p in parameters if p.inside_model}
         for walk in self.callers() if uses else ():
             walk.differentiates = True
