@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 import torch
+from IPython.core.interactiveshell import InteractiveShell
 from torch import nn
 
 from dslmut import CheckError, fn, mut
@@ -94,15 +95,23 @@ def test_a_cell_that_was_forgotten(notebook: Notebook) -> None:
 
 
 def test_ipython() -> None:
-    shell_module = pytest.importorskip("IPython.core.interactiveshell")
-    shell = shell_module.InteractiveShell.instance()
+    shell = InteractiveShell.instance()
     assert shell.run_cell(HEAD).success
     assert shell.run_cell(STEP).success
     works(shell.user_ns["step"])
     assert shell.run_cell(STEP.replace("return x", "return x + 1")).success
     works(shell.user_ns["step"], 2)
-    result = shell.run_cell("%%time\n" + STEP)
-    assert result.error_in_exec is None or "%%time" in str(result.error_in_exec)
+    wrong = shell.run_cell(STEP.replace("Mut[nn.Linear]", "nn.Linear")).error_in_exec
+    assert isinstance(wrong, CheckError)
+    assert [d.code for d in wrong.diagnostics] == ["E1102"]
+    span = wrong.diagnostics[0].span
+    assert span is not None
+    shown = str(wrong)
+    assert f"{span.start.line} |" in shown
+    assert "m.bias = m.bias * 0" in shown
+    works(shell.user_ns["step"], 2)  # the one before is still there
+    timed = shell.run_cell("%%time\n" + STEP).error_in_exec
+    assert timed is None or "take `%%time` off the cell" in str(timed)
 
 
 # -- modules that are loaded again ---------------------------------------------------------------
