@@ -48,6 +48,8 @@ def call_method(
         if not touched:
             mark(walk, receiver, f"`{name}`")
     mark_all(walk, given, "this call")
+    if name == "load_state_dict":
+        _assigns(walk, node, value, given)
     if name in kn.VALUE_WRITERS and value.type.kind is Kind.MODEL:
         walk.rewritten(node, touched, trained=True)
     if value.type.kind is Kind.STATE and name == "step":
@@ -60,6 +62,15 @@ def call_method(
     if value.type.kind in (Kind.CONTAINER, Kind.UNKNOWN, Kind.OBJECT):
         _fill(walk, node, name, receiver, given)
     return _method_result(walk, node, name, value, given)
+
+
+def _assigns(walk: Walk, node: ast.Call, value: Value, given: list[Given]) -> None:
+    """Record that tensors of a file, or of another model, take the places of a model's own."""
+    for argument in given:
+        off = isinstance(argument.subject, ast.Constant) and not argument.subject.value
+        if argument.keyword == "assign" and not off:
+            what = "`assign=True` puts other tensors in the place of the parameters, which optimizers and ties still hold"
+            walk.opaque(node, value, what, "copy the values: `m.load_state_dict(state)`")
 
 
 def _own_method(
