@@ -22,12 +22,13 @@ from dslmut.checking.origins import (
     Value,
     fresh_tensor,
     holding,
+    join,
     join_all,
     part,
 )
 from dslmut.checking.results import construct, result, unknown_result
 from dslmut.checking.running import age_what_may_change, follow
-from dslmut.checking.values import is_tensor
+from dslmut.checking.values import is_tensor, now
 from dslmut.checking.walk import Walk
 
 
@@ -89,12 +90,18 @@ def apply(walk: Walk, node: ast.Call, callee: Value, given: list[Given]) -> Valu
         if entity.name in ("map", "filter") and entity.kind is Kind.OBJECT and given:
             return _mapped(walk, node, entity.name, given)
         return construct(walk, node, entity, given)
+    cls = callee.type.cls
+    if callee.type.kind is Kind.OBJECT and cls is not None and cls.members.method("__call__"):
+        return call_method(walk, node, "__call__", Given(node.func, node.func, callee), given)
     mark_all(walk, given, "this call")
     if is_callable_model(callee):
         out = fresh_tensor(walk.fresh(node, Kind.TENSOR), *(g.value for g in given))
         walk.forward_runs(callee)
         return walk.differentiable(out, callee)
-    return unknown_result(walk, node, [g.value for g in given])
+    found = unknown_result(walk, node, [g.value for g in given])
+    if callee.type.kind is Kind.CALLABLE and callee.contents:
+        return walk.field_read(node, join(now(join_all(callee.contents)), found))
+    return found
 
 
 def _kept_receiver(walk: Walk, receiver: Value, method: str) -> Value:

@@ -34,7 +34,6 @@ from dslmut.checking.origins import (
     Root,
     Use,
     Value,
-    cut_off,
     join,
     part,
     reads_in,
@@ -43,7 +42,7 @@ from dslmut.checking.origins import (
 from dslmut.checking.resolve import Resolver, type_of
 from dslmut.checking.source import FunctionNode, Source
 from dslmut.checking.trees import root_name
-from dslmut.checking.values import SETTLED
+from dslmut.checking.values import SETTLED, cut_off
 
 Handler = Callable[["Walk", ast.AST], object]
 Handlers = Mapping[type[ast.AST], Handler]
