@@ -53,16 +53,9 @@ def call(walk: Walk, node: ast.Call) -> Value:
             [] if isinstance(receiver.entity, en.Class) else [Given(func.value, subject, receiver)]
         )
         return call_builtin(walk, node, func.attr.strip("_"), [*own, *given]) or NOTHING
-    if isinstance(receiver.entity, en.Class) and given and _takes_its_receiver(func.attr):
-        return call_method(walk, node, func.attr, given[0], given[1:])
     if isinstance(receiver.entity, en.Module | en.Class):
         return apply(walk, node, walk.attribute(receiver, func.attr), given)
     return call_method(walk, node, func.attr, Given(func.value, subject, receiver, marked), given)
-
-
-def _takes_its_receiver(method: str) -> bool:
-    """Say whether ``C.method(a)`` is known to change *a*, as ``a.method()`` does."""
-    return kn.in_place(method) or method in kn.MODULE_WRITERS
 
 
 def _receiver(walk: Walk, subject: ast.expr, method: str, marked: bool) -> Value:
@@ -77,6 +70,8 @@ def _receiver(walk: Walk, subject: ast.expr, method: str, marked: bool) -> Value
 def apply(walk: Walk, node: ast.Call, callee: Value, given: list[Given]) -> Value:
     """Return what calling *callee* gives."""
     entity = callee.entity
+    if isinstance(entity, Bound) and not callee.contents:
+        return call_method(walk, node, entity.name, given[0], given[1:]) if given else NOTHING
     if isinstance(entity, Bound):
         kept = _kept_receiver(walk, callee.contents[0], entity.name)
         receiver = Given(node.func, node.func, kept)

@@ -25,7 +25,13 @@ from dslmut.checking.origins import (
 )
 from dslmut.checking.results import computed
 from dslmut.checking.targets import store
-from dslmut.checking.values import cut_off, is_known_method, is_tensor, tensor_attribute
+from dslmut.checking.values import (
+    constant_parts,
+    cut_off,
+    is_known_method,
+    is_tensor,
+    tensor_attribute,
+)
 from dslmut.checking.walk import Walk, default_values
 
 
@@ -52,6 +58,8 @@ def attribute(walk: Walk, node: ast.Attribute) -> Value:
     if method is not None and method.getter:
         return computed(walk, node, method, owner)
     value = walk.attribute(owner, node.attr)
+    if node.attr == "data" and value.entity is None:  # of a tensor, as far as is known
+        value = constant_parts(value)
     if value.entity is None and (method is not None or is_known_method(owner, node.attr)):
         return bound_method(owner, node.attr)
     return walk.field_read(node, replace(value, reads=value.reads | owner.reads))

@@ -76,6 +76,11 @@ def cut_off(value: Value) -> Value:
     return replace(value, graph=frozenset(), contents=contents) if value.graph else value
 
 
+def constant_parts(value: Value) -> Value:
+    """Return a value of which nothing that it holds is differentiated, either."""
+    return replace(value, graph=frozenset(), contents=tuple(map(constant_parts, value.contents)))
+
+
 def now(value: Value) -> Value:
     """Return what a function gives as a value that is computed only when that is called."""
     graph = frozenset(Use(u.origins) for u in value.graph)
