@@ -13,12 +13,19 @@ from dslmut.checking.origins import (
     Given,
     Origin,
     Value,
+    bound_method,
     fresh_tensor,
     holding,
     join_all,
     part,
 )
-from dslmut.checking.values import attribute_owners
+from dslmut.checking.values import (
+    attribute_owners,
+    cut_off,
+    is_known_method,
+    is_tensor,
+    tensor_attribute,
+)
 from dslmut.checking.walk import Walk
 
 Items = list[Value]
@@ -71,7 +78,7 @@ def _enumerate(values: Items, items: Items, fresh: Origin) -> Value:
 
 
 def _next(values: Items, items: Items, fresh: Origin) -> Value:
-    return join_all([*items[:1], *values[1:]])
+    return join_all([*map(cut_off, items[:1]), *values[1:]])
 
 
 def _extreme(values: Items, items: Items, fresh: Origin) -> Value:
@@ -136,7 +143,11 @@ def _getattr(walk: Walk, node: ast.Call, given: list[Given]) -> Value:
         return PLAIN_VALUE
     name = _name_of(given)
     owner = given[0].value
+    if name is not None and is_tensor(owner):
+        return tensor_attribute(owner, name)
     found = part(owner, "[]") if name is None else walk.attribute(owner, name)
+    if name is not None and found.entity is None and is_known_method(owner, name):
+        return bound_method(owner, name)
     return walk.field_read(node, found)
 
 

@@ -22,12 +22,13 @@ from dslmut.checking.origins import (
     Value,
     fresh_tensor,
     holding,
+    join,
     join_all,
     part,
 )
 from dslmut.checking.results import construct, result, unknown_result
 from dslmut.checking.running import age_what_may_change, follow
-from dslmut.checking.values import is_tensor
+from dslmut.checking.values import is_tensor, now
 from dslmut.checking.walk import Walk
 
 
@@ -52,16 +53,9 @@ def call(walk: Walk, node: ast.Call) -> Value:
             [] if isinstance(receiver.entity, en.Class) else [Given(func.value, subject, receiver)]
         )
         return call_builtin(walk, node, func.attr.strip("_"), [*own, *given]) or NOTHING
-    if isinstance(receiver.entity, en.Class) and given and _takes_its_receiver(func.attr):
-        return call_method(walk, node, func.attr, given[0], given[1:])
     if isinstance(receiver.entity, en.Module | en.Class):
         return apply(walk, node, walk.attribute(receiver, func.attr), given)
     return call_method(walk, node, func.attr, Given(func.value, subject, receiver, marked), given)
-
-
-def _takes_its_receiver(method: str) -> bool:
-    """Say whether ``C.method(a)`` is known to change *a*, as ``a.method()`` does."""
-    return kn.in_place(method) or method in kn.MODULE_WRITERS
 
 
 def _receiver(walk: Walk, subject: ast.expr, method: str, marked: bool) -> Value:
@@ -76,6 +70,8 @@ def _receiver(walk: Walk, subject: ast.expr, method: str, marked: bool) -> Value
 def apply(walk: Walk, node: ast.Call, callee: Value, given: list[Given]) -> Value:
     """Return what calling *callee* gives."""
     entity = callee.entity
+    if isinstance(entity, Bound) and not callee.contents:
+        return call_method(walk, node, entity.name, given[0], given[1:]) if given else NOTHING
     if isinstance(entity, Bound):
         kept = _kept_receiver(walk, callee.contents[0], entity.name)
         receiver = Given(node.func, node.func, kept)
@@ -89,12 +85,18 @@ def apply(walk: Walk, node: ast.Call, callee: Value, given: list[Given]) -> Valu
         if entity.name in ("map", "filter") and entity.kind is Kind.OBJECT and given:
             return _mapped(walk, node, entity.name, given)
         return construct(walk, node, entity, given)
+    cls = callee.type.cls
+    if callee.type.kind is Kind.OBJECT and cls is not None and cls.members.method("__call__"):
+        return call_method(walk, node, "__call__", Given(node.func, node.func, callee), given)
     mark_all(walk, given, "this call")
     if is_callable_model(callee):
         out = fresh_tensor(walk.fresh(node, Kind.TENSOR), *(g.value for g in given))
         walk.forward_runs(callee)
         return walk.differentiable(out, callee)
-    return unknown_result(walk, node, [g.value for g in given])
+    found = unknown_result(walk, node, [g.value for g in given])
+    if callee.type.kind is Kind.CALLABLE and callee.contents:
+        return walk.field_read(node, join(now(join_all(callee.contents)), found))
+    return found
 
 
 def _kept_receiver(walk: Walk, receiver: Value, method: str) -> Value:

@@ -17,7 +17,6 @@ from dslmut.checking.origins import (
     PLAIN_VALUE,
     Value,
     bound_method,
-    cut_off,
     fresh_tensor,
     graph_of,
     holding,
@@ -26,7 +25,13 @@ from dslmut.checking.origins import (
 )
 from dslmut.checking.results import computed
 from dslmut.checking.targets import store
-from dslmut.checking.values import is_tensor
+from dslmut.checking.values import (
+    constant_parts,
+    cut_off,
+    is_known_method,
+    is_tensor,
+    tensor_attribute,
+)
 from dslmut.checking.walk import Walk, default_values
 
 
@@ -53,24 +58,11 @@ def attribute(walk: Walk, node: ast.Attribute) -> Value:
     if method is not None and method.getter:
         return computed(walk, node, method, owner)
     value = walk.attribute(owner, node.attr)
-    if value.entity is None and (method is not None or _is_known_method(owner, node.attr)):
+    if node.attr == "data" and value.entity is None:  # of a tensor, as far as is known
+        value = constant_parts(value)
+    if value.entity is None and (method is not None or is_known_method(owner, node.attr)):
         return bound_method(owner, node.attr)
     return walk.field_read(node, replace(value, reads=value.reads | owner.reads))
-
-
-def _is_known_method(owner: Value, attr: str) -> bool:
-    if owner.type.kind is Kind.PART:
-        return kn.in_place(attr)
-    return owner.type.kind is Kind.MODEL and attr in kn.MODULE_WRITERS | kn.MODULE_MOVERS
-
-
-def tensor_attribute(owner: Value, attr: str) -> Value:
-    """An attribute of a tensor: a number, a view, or a method."""
-    if attr in kn.TENSOR_NUMBERS:
-        return PLAIN_VALUE
-    if attr in kn.VIEWS:
-        return replace(cut_off(owner) if attr in kn.CONSTANTS else owner, view=True)
-    return bound_method(owner, attr)
 
 
 def subscript(walk: Walk, node: ast.Subscript) -> Value:

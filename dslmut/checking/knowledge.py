@@ -201,6 +201,11 @@ def in_place(name: str) -> bool:
     return len(name) > 1 and name.endswith("_") and not name.endswith("__")
 
 
+def tells(method: str) -> bool:
+    """Say whether the name of a method says what ``C.method(a)`` does with *a*."""
+    return in_place(method) or method in MODULE_WRITERS | VIEWS | CONSTANTS
+
+
 _TENSOR_MODULES = frozenset(
     "torch torch.functional torch.nn.functional torch._C._nn torch.linalg torch.fft torch.special "
     "torch.sparse torch.nn.init torch.signal.windows".split()

@@ -17,7 +17,6 @@ from dslmut.checking.origins import (
     Given,
     Origin,
     Value,
-    cut_off,
     fresh_tensor,
     holding,
     join,
@@ -25,6 +24,7 @@ from dslmut.checking.origins import (
 )
 from dslmut.checking.results import construct, result, unknown_result
 from dslmut.checking.trees import is_super, root_name
+from dslmut.checking.values import cut_off
 from dslmut.checking.walk import Walk
 
 

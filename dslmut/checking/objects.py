@@ -316,7 +316,10 @@ class ObjectMembers:
                 entity = _from_spec(spec, found) if spec is not None else None
                 if not isinstance(entity, Function):
                     entity = function_from_object(found, method=not static and not bound)
-                return replace(entity, getter=getter)
+                parameters = entity.parameters
+                if bound and parameters is not None:  # its class is given already
+                    parameters = parameters[1:]
+                return replace(entity, getter=getter, parameters=parameters)
         return None
 
     def shape(self, name: str) -> str | None:

@@ -389,12 +389,6 @@ def fresh_tensor(origin: Origin, *computed_from: Value, pair: bool = False) -> V
     return replace(tensor, contents=(tensor, places), positional=True)
 
 
-def cut_off(value: Value) -> Value:
-    """Return a value as one that is differentiated by nothing; what a container holds still is."""
-    contents = () if value.type.kind is Kind.TENSOR else value.contents
-    return replace(value, graph=frozenset(), contents=contents) if value.graph else value
-
-
 def graph_of(values: Iterable[Value]) -> frozenset[Use]:
     """Return the parameters that any of the values, or of what they hold, was computed from."""
     found: set[Use] = set()

@@ -148,7 +148,7 @@ def _argument_type(parameter: Parameter) -> Type:
 
 
 def follow(
-    walk: Walk, function: Function, given: list[Given] | None, call: ast.Call
+    walk: Walk, function: Function, given: list[Given] | None, call: ast.AST
 ) -> Value | None:
     """Run a function that is defined inside of this one where it is called, with its arguments.
 
@@ -166,7 +166,7 @@ def follow(
 
 
 def writes_inside(
-    walk: Walk, function: Function, given: list[Given] | None, call: ast.Call
+    walk: Walk, function: Function, given: list[Given] | None, call: ast.AST
 ) -> Mapping[Origin, Write] | None:
     """Return the tensors of models that a function which is defined inside writes when called."""
     child = _followed(walk, function, given, call)
@@ -174,7 +174,7 @@ def writes_inside(
 
 
 def _followed(
-    walk: Walk, function: Function, given: list[Given] | None, call: ast.Call
+    walk: Walk, function: Function, given: list[Given] | None, call: ast.AST
 ) -> Walk | None:
     """Walk over a function that is defined inside of this one; None where it is not."""
     text = function.text() if function.text is not None else None
@@ -245,4 +245,11 @@ def result_of(walk: Walk, call: ast.AST) -> Value:
     if walk.generates:
         # Its body runs when it is asked for items, as a function's does when it is called.
         return holding([walk.yielded], walk.fresh(call, en.Kind.CALLABLE))
-    return walk.returned or NOTHING
+    value = walk.returned or NOTHING
+    entity = value.entity
+    text = entity.text() if isinstance(entity, Function) and entity.text is not None else None
+    if text is None or walk.home_of(text.node) is not walk or not isinstance(entity, Function):
+        return value
+    # It leads out of what it was defined in: what it gives there is all that is known of it.
+    gives = follow(walk, entity, None, call)
+    return Value(value.type, value.origins, (gives,) if gives is not None else ())

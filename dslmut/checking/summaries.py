@@ -111,8 +111,7 @@ def summary_of(walk: Walk, function: Function, arguments: Mapping[str, Value]) -
     if text is None:
         return None
     memory = walk.memory
-    types = {n: v.type for n, v in arguments.items() if v.type.kind in _TELLING}
-    parameters = _parameters(text, function, types)
+    parameters = _parameters(text, function, arguments)
     variant = tuple(p.type for p in parameters)
     if isinstance(text.read, Summary) and text.read.types == variant:
         return text.read
@@ -177,19 +176,24 @@ def remember(memory: Memory, walk: Walk) -> Summary:
 _TELLING = frozenset({*en.MARKABLE, Kind.TENSOR, Kind.FIELD, Kind.PART})
 
 
-def _parameters(text: Text, function: Function, types: Mapping[str, Type]) -> tuple[Parameter, ...]:
+def _parameters(
+    text: Text, function: Function, arguments: Mapping[str, Value]
+) -> tuple[Parameter, ...]:
     """Return the parameters; one without annotation has the type of its argument."""
     found = function.parameters or ()
     if len(found) != len(arguments_of(text.node)):  # without that of a class method's class
         declared = {p.name: p for p in found}
         everything = read_parameters(text.node, text.resolver)
         found = tuple(declared.get(p.name, p) for p in everything)
-    return tuple(
-        p
-        if p.type.kind is not Kind.UNKNOWN or p.name not in types
-        else replace(p, annotation=replace(p.annotation, type=types[p.name]))
-        for p in found
-    )
+    return tuple(_told(p, arguments.get(p.name, NOTHING)) for p in found)
+
+
+def _told(parameter: Parameter, argument: Value) -> Parameter:
+    starred = parameter.passing in (Passing.STAR, Passing.DOUBLE_STAR)
+    type_ = join_all(argument.contents).type if starred else argument.type
+    if parameter.type.kind is not Kind.UNKNOWN or type_.kind not in _TELLING:
+        return parameter
+    return replace(parameter, annotation=replace(parameter.annotation, type=type_))
 
 
 def _read(walk: Walk, text: Text, parameters: tuple[Parameter, ...]) -> Summary:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from dslmut.checking import entities as en
+from dslmut.checking import knowledge as kn
 from dslmut.checking.entities import Kind
-from dslmut.checking.origins import NOTHING, Origin, Value
+from dslmut.checking.origins import NOTHING, PLAIN_VALUE, Origin, Use, Value, bound_method
 
 SETTLED = frozenset({Kind.TENSOR, Kind.FIELD, Kind.PLAIN})
 """What cannot come to hold anything: a tensor copies what is put into it."""
@@ -54,3 +55,36 @@ def attribute_owners(owner: Value, name: str) -> Iterator[Origin]:
     for origin in owner.origins:
         if kind in en.MARKABLE or origin.kind in en.MARKABLE:
             yield origin
+
+
+def is_known_method(owner: Value, attr: str) -> bool:
+    """Say whether an attribute is one of torch's methods that change the owner."""
+    if owner.type.kind is Kind.PART:
+        return kn.in_place(attr)
+    return owner.type.kind is Kind.MODEL and attr in kn.MODULE_WRITERS | kn.MODULE_MOVERS
+
+
+def tensor_attribute(owner: Value, attr: str) -> Value:
+    """An attribute of a tensor: a number, a view, or a method."""
+    if attr in kn.TENSOR_NUMBERS:
+        return PLAIN_VALUE
+    if attr in kn.VIEWS:
+        return replace(cut_off(owner) if attr in kn.CONSTANTS else owner, view=True)
+    return bound_method(owner, attr)
+
+
+def cut_off(value: Value) -> Value:
+    """Return a value as one that is differentiated by nothing; what a container holds still is."""
+    contents = () if value.type.kind is Kind.TENSOR else value.contents
+    return replace(value, graph=frozenset(), contents=contents) if value.graph else value
+
+
+def constant_parts(value: Value) -> Value:
+    """Return a value of which nothing that it holds is differentiated, either."""
+    return replace(value, graph=frozenset(), contents=tuple(map(constant_parts, value.contents)))
+
+
+def now(value: Value) -> Value:
+    """Return what a function gives as a value that is computed only when that is called."""
+    graph = frozenset(Use(u.origins) for u in value.graph)
+    return replace(value, graph=graph, contents=tuple(map(now, value.contents)))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from dslmut.checking import entities as en
+from dslmut.checking import knowledge as kn
 from dslmut.checking.entities import Kind, Parameter
 from dslmut.checking.environments import Binding, Environment, Final, Loop, meet
 from dslmut.checking.facts import (
@@ -29,12 +30,12 @@ from dslmut.checking.memory import Memory
 from dslmut.checking.names import Names
 from dslmut.checking.origins import (
     NOTHING,
+    Bound,
     Origin,
     Read,
     Root,
     Use,
     Value,
-    cut_off,
     join,
     part,
     reads_in,
@@ -43,7 +44,7 @@ from dslmut.checking.origins import (
 from dslmut.checking.resolve import Resolver, type_of
 from dslmut.checking.source import FunctionNode, Source
 from dslmut.checking.trees import root_name
-from dslmut.checking.values import SETTLED
+from dslmut.checking.values import SETTLED, cut_off
 
 Handler = Callable[["Walk", ast.AST], object]
 Handlers = Mapping[type[ast.AST], Handler]
@@ -264,6 +265,8 @@ class Walk(Names):
         entity = owner.entity
         if isinstance(entity, en.Module | en.Class):
             found = self.resolver.member(entity, name)
+            if found is None and isinstance(entity, en.Class) and kn.tells(name):
+                return Value(en.CALLABLE, entity=Bound(NOTHING, name))
             return Value(type_of(found), owner.origins, entity=found)
         declared = owner.type.cls.members.field(name) if owner.type.cls else None
         if declared == en.PLAIN:
