@@ -62,7 +62,9 @@ def attribute(walk: Walk, node: ast.Attribute) -> Value:
         value = constant_parts(value)
     if value.entity is None and (method is not None or is_known_method(owner, node.attr)):
         return bound_method(owner, node.attr)
-    return walk.field_read(node, replace(value, reads=value.reads | owner.reads))
+    if owner.reads:
+        value = replace(value, reads=value.reads | owner.reads)
+    return walk.field_read(node, value)
 
 
 def subscript(walk: Walk, node: ast.Subscript) -> Value:

@@ -260,7 +260,8 @@ class Facts:
         """Add an event, or join it with what was found at the same place before."""
         key = (type(event), id(event.node), _detail(event))
         before = self.events.get(key)
-        self.events[key] = event if before is None else _merge(before, event)
+        if before != event:
+            self.events[key] = event if before is None else _merge(before, event)
 
     def of(self, kind: type[E]) -> Iterator[E]:
         """Yield the events of one kind."""

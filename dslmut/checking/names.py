@@ -15,6 +15,8 @@ from dslmut.checking.resolve import Resolver, type_of
 from dslmut.checking.scopes import arguments_of, bound_names, rebound_inside
 from dslmut.checking.source import FunctionNode, Source
 
+_MUT = en.Word("mut")
+
 
 class Names:
     """The names of a function, a nested function, or a module.
@@ -140,8 +142,9 @@ class Names:
 
     def hides_mut(self, name: str, value: Value) -> bool:
         """Say whether binding a name takes ``mut`` away from the function."""
-        outside = self.restricted and self.parent is None and self.resolver.name(name)
-        return outside == en.Word("mut") and value.entity != en.Word("mut")
+        if self.parent is not None or not self.restricted:
+            return False
+        return self.outside(name).entity == _MUT and value.entity != _MUT
 
     @contextmanager
     def own_names(self, names: frozenset[str]) -> Iterator[None]:
