@@ -67,6 +67,7 @@ class ModuleMembers(en.NoMembers):
         return MODULE_NAMES
 
 
+@functools.lru_cache(maxsize=4096)
 def well_known(dotted: str) -> Entity | None:
     """Return what a dotted name stands for, if it is known without reading a file.
 
