@@ -335,3 +335,28 @@ def test_relative_imports_go_up(tmp_path: Path, marked: bool) -> None:
     user = inner / "user.py"
     user.write_text(USER.format(module="..steps", names="step"))
     assert codes(user, Project()) == ["E1103"]
+
+
+INSIDE = """\
+from torch import nn
+from dslmut import Mut, fn
+
+@fn
+def outer(m: nn.Linear, t: Mut[nn.Linear]) -> None:
+    def stop(q):
+        q.eval()
+
+    stop(t)
+    stop(m)
+"""
+
+
+def test_a_label_stands_on_the_argument_that_a_function_inside_got(tmp_path: Path) -> None:
+    path = tmp_path / "caller.py"
+    path.write_text(INSIDE)
+    (found,) = check_file(path, Project())
+    assert found.span is not None
+    assert found.span.start.line == 7
+    assert ("`q` may be `m`, bound here", 10) in [
+        (label.text, label.span.start.line) for label in found.labels
+    ]

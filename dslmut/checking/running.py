@@ -133,8 +133,10 @@ def _seed_inner(walk: Walk, node: FunctionNode, defaults: Mapping[str, Value]) -
         _bind_parameter(walk, places[parameter.name], value)
 
 
-def _bind_parameter(walk: Walk, argument: ast.arg, value: Value) -> None:
-    binding = Binding.at(walk.source.span(argument), value)
+def _bind_parameter(
+    walk: Walk, argument: ast.arg, value: Value, given: ast.AST | None = None
+) -> None:
+    binding = Binding.at(walk.source.span(given or argument), value)
     walk.env[argument.arg] = walk.ever[argument.arg] = binding
 
 
@@ -210,9 +212,11 @@ def _seed_given(
 ) -> None:
     """Bind the parameters of a function inside to the arguments of one call."""
     values: dict[str, list[Value]] = {}
+    subjects: dict[str, ast.expr] = {}
     for argument, parameter in matched(function.parameters or (), given):
         if parameter is not None:
             values.setdefault(parameter.name, []).append(argument.value)
+            subjects.setdefault(parameter.name, argument.subject)
     places = {a.arg: a for a in arguments_of(node)}
     for parameter in function.parameters or ():
         found = values.get(parameter.name)
@@ -224,7 +228,7 @@ def _seed_given(
             value = _typed(found[0], parameter.type)
         else:
             value = defaults.get(parameter.name, NOTHING)
-        _bind_parameter(walk, place, value)
+        _bind_parameter(walk, place, value, subjects.get(parameter.name))
 
 
 def _typed(value: Value, declared: Type) -> Value:
