@@ -10,7 +10,7 @@ from dslmut.checking import entities as en
 from dslmut.checking.entities import Function, Parameter, Passing, Role
 from dslmut.checking.environments import age
 from dslmut.checking.facts import Call, Misplaced, Note, Opaque, Passed, Place, Verb
-from dslmut.checking.origins import Given, part
+from dslmut.checking.lattice import Given, part
 from dslmut.checking.walk import Walk
 
 

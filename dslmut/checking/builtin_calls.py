@@ -8,10 +8,9 @@ from collections.abc import Callable
 from dslmut.checking import knowledge as kn
 from dslmut.checking.entities import CALLABLE, Class, Kind
 from dslmut.checking.facts import Opaque, Verb
-from dslmut.checking.origins import (
+from dslmut.checking.lattice import (
     PLAIN_VALUE,
     Given,
-    Origin,
     Value,
     bound_method,
     fresh_tensor,
@@ -19,6 +18,7 @@ from dslmut.checking.origins import (
     join_all,
     part,
 )
+from dslmut.checking.origins import Origin
 from dslmut.checking.values import (
     attribute_owners,
     cut_off,

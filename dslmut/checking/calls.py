@@ -13,8 +13,7 @@ from dslmut.checking.builtin_calls import call_builtin
 from dslmut.checking.differentiation import backward, check_differentiated, note_writes
 from dslmut.checking.entities import Function, Kind
 from dslmut.checking.facts import Misplaced, Place, Verb
-from dslmut.checking.methods import call_method
-from dslmut.checking.origins import (
+from dslmut.checking.lattice import (
     NOTHING,
     Bound,
     Given,
@@ -26,6 +25,7 @@ from dslmut.checking.origins import (
     join_all,
     part,
 )
+from dslmut.checking.methods import call_method
 from dslmut.checking.results import construct, result, unknown_result
 from dslmut.checking.running import age_what_may_change, follow
 from dslmut.checking.values import is_tensor, now

@@ -9,7 +9,8 @@ from dataclasses import replace
 from dslmut.checking import knowledge as kn
 from dslmut.checking.entities import Function
 from dslmut.checking.facts import Late, Write
-from dslmut.checking.origins import Given, Origin, Partial, Value, graph_of
+from dslmut.checking.lattice import Given, Partial, Value, graph_of
+from dslmut.checking.origins import Origin
 from dslmut.checking.running import writes_inside
 from dslmut.checking.summaries import bound, effects, summary_of
 from dslmut.checking.walk import Walk

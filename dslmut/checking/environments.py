@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from dslmut.checking.origins import Origin, Read, Root, Use, Value, join
+from dslmut.checking.lattice import Read, Use, Value, join
+from dslmut.checking.origins import Origin, Root
 from dslmut.diagnostics.model import Span
 
 
-@dataclass(frozen=True, slots=True)
-class Binding:
+class Binding(NamedTuple):
     """What a name holds at one point, and where each thing that it may be was bound to it."""
 
     value: Value
@@ -66,7 +67,7 @@ class Environment(dict[str, Binding]):
         """Note that the container under a name holds nothing any more."""
         binding = self.get(holder.id) if isinstance(holder, ast.Name) else None
         if isinstance(holder, ast.Name) and binding is not None and binding.value.contents:
-            value = replace(binding.value, contents=(), positional=False, graph=frozenset())
+            value = binding.value._replace(contents=(), positional=False, graph=frozenset())
             self[holder.id] = Binding(value, binding.sites)
 
     def rewrite(self, changed: frozenset[Origin], place: Span) -> None:
@@ -83,11 +84,11 @@ def outdate(value: Value, changed: frozenset[Origin], place: Span) -> Value:
     if not graph and not value.contents:
         return value
     if any(_outdated(u, changed) for u in graph):
-        graph = frozenset(replace(u, changed=place) if _outdated(u, changed) else u for u in graph)
+        graph = frozenset(u._replace(changed=place) if _outdated(u, changed) else u for u in graph)
     contents = tuple(outdate(v, changed, place) for v in value.contents)
     if graph is value.graph and all(a is b for a, b in zip(contents, value.contents)):
         return value
-    return replace(value, graph=graph, contents=contents)
+    return value._replace(graph=graph, contents=contents)
 
 
 def _outdated(use: Use, changed: frozenset[Origin]) -> bool:
@@ -109,10 +110,10 @@ def age(value: Value, changed: Iterable[Origin], forward: bool = False) -> Value
     reads = value.reads
     hit = {r for r in reads if _hit(r, changed) and (r.moves or not forward)}
     if hit:
-        reads = frozenset(replace(r, stale=True) if r in hit else r for r in reads)
+        reads = frozenset(r._replace(stale=True) if r in hit else r for r in reads)
     if reads is value.reads and all(a is b for a, b in zip(contents, value.contents)):
         return value
-    return replace(value, reads=reads, contents=contents)
+    return value._replace(reads=reads, contents=contents)
 
 
 def _hit(read: Read, changed: frozenset[Origin]) -> bool:

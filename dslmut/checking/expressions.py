@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from dataclasses import replace
 
 from dslmut.checking import definitions
 from dslmut.checking import entities as en
@@ -12,7 +11,7 @@ from dslmut.checking import knowledge as kn
 from dslmut.checking.calls import call
 from dslmut.checking.entities import Kind
 from dslmut.checking.environments import meet
-from dslmut.checking.origins import (
+from dslmut.checking.lattice import (
     NOTHING,
     PLAIN_VALUE,
     Value,
@@ -63,7 +62,7 @@ def attribute(walk: Walk, node: ast.Attribute) -> Value:
     if value.entity is None and (method is not None or is_known_method(owner, node.attr)):
         return bound_method(owner, node.attr)
     if owner.reads:
-        value = replace(value, reads=value.reads | owner.reads)
+        value = value._replace(reads=value.reads | owner.reads)
     return walk.field_read(node, value)
 
 
@@ -75,17 +74,17 @@ def subscript(walk: Walk, node: ast.Subscript) -> Value:
     owner = walk.used(walk.done(node))
     if is_tensor(owner) and _gathers(node.slice, index):
         # A copy; but with one number in the index tensor a view, so that the read is remembered.
-        return replace(fresh_tensor(walk.fresh(node, Kind.TENSOR), owner), reads=owner.reads)
+        return fresh_tensor(walk.fresh(node, Kind.TENSOR), owner)._replace(reads=owner.reads)
     match node.slice:
         case ast.Constant(value=int(i)) if owner.positional:
             if -len(owner.contents) <= i < len(owner.contents):
                 return owner.contents[i]
         case _ if is_tensor(owner):
-            return replace(owner, view=True)
+            return owner._replace(view=True)
         case ast.Slice() if owner.type.kind is Kind.CONTAINER:
             return holding([part(owner, "[]")], walk.fresh(node))
     found = cut_off(part(owner, "[]"))  # of several losses, nobody knows which
-    return walk.field_read(node, replace(found, reads=owner.reads))
+    return walk.field_read(node, found._replace(reads=owner.reads))
 
 
 def _gathers(node: ast.expr, index: Value) -> bool:
@@ -148,7 +147,7 @@ def compare(walk: Walk, node: ast.Compare) -> Value:
     about_none = any(isinstance(o, ast.Constant) and o.value is None for o in operands)
     read = walk.handle if identity and not about_none else walk.evaluate
     values = walk.operands(operands, read)
-    return PLAIN_VALUE if identity else replace(operated(walk, node, *values), graph=frozenset())
+    return PLAIN_VALUE if identity else operated(walk, node, *values)._replace(graph=frozenset())
 
 
 def walrus(walk: Walk, node: ast.NamedExpr) -> Value:

@@ -14,7 +14,8 @@ from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from dslmut.checking.entities import Function, Parameter, Passing
-from dslmut.checking.origins import NOTHING, Origin, Value, join
+from dslmut.checking.lattice import NOTHING, Value, join
+from dslmut.checking.origins import Origin
 from dslmut.checking.source import Definition
 from dslmut.diagnostics.model import Span
 

@@ -12,16 +12,8 @@ from dslmut.checking.arguments import mark, mark_all, meet
 from dslmut.checking.differentiation import backward, note_writes
 from dslmut.checking.entities import Function, Kind, Role
 from dslmut.checking.facts import Call, Passed, Verb
-from dslmut.checking.origins import (
-    PLAIN_VALUE,
-    Given,
-    Origin,
-    Value,
-    fresh_tensor,
-    holding,
-    join,
-    part,
-)
+from dslmut.checking.lattice import PLAIN_VALUE, Given, Value, fresh_tensor, holding, join, part
+from dslmut.checking.origins import Origin
 from dslmut.checking.results import construct, result, unknown_result
 from dslmut.checking.trees import is_super, root_name
 from dslmut.checking.values import cut_off
@@ -188,9 +180,9 @@ def _tensor_method(
     if name in kn.TENSOR_NUMBERS:
         return PLAIN_VALUE
     if name in kn.VIEWS:
-        return replace(value, view=True)
+        return value._replace(view=True)
     if name in kn.VIEW_LISTS:
-        return holding([replace(value, view=True)], walk.fresh(node))
+        return holding([value._replace(view=True)], walk.fresh(node))
     others = [] if cut else [g.value for g in given]
     return fresh_tensor(walk.fresh(node, Kind.TENSOR), value, *others, pair=name in kn.PAIRS)
 
@@ -215,9 +207,9 @@ def _part_method(walk: Walk, node: ast.Call, name: str, value: Value) -> Value:
     if name in kn.MODULE_PARTS:
         return _module_parts(walk, node, name, value)
     if kn.in_place(name) or name in kn.VIEWS | kn.MODULE_ITSELF:
-        return replace(value, view=True)
+        return value._replace(view=True)
     if name in kn.VIEW_LISTS:
-        return holding([replace(value, view=True)], walk.fresh(node))
+        return holding([value._replace(view=True)], walk.fresh(node))
     if name in kn.CONTAINER_VIEWS:
         return _view_of_items(walk, node, name, value)
     return Value(en.UNKNOWN, frozenset({walk.fresh(node)}))

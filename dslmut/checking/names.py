@@ -10,7 +10,8 @@ from dslmut.checking import entities as en
 from dslmut.checking.entities import Kind
 from dslmut.checking.environments import Binding, Environment, age
 from dslmut.checking.facts import Facts, Rebinding, Signature
-from dslmut.checking.origins import NOTHING, Origin, Root, Value, join
+from dslmut.checking.lattice import NOTHING, Value, join
+from dslmut.checking.origins import Origin, Root
 from dslmut.checking.resolve import Resolver, type_of
 from dslmut.checking.scopes import arguments_of, bound_names, rebound_inside
 from dslmut.checking.source import FunctionNode, Source

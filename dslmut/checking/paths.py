@@ -9,7 +9,7 @@ from dslmut.checking.entities import Class
 from dslmut.checking.environments import RETURNED, Binding, Environment, Final, Loop, meet
 from dslmut.checking.facts import Returned
 from dslmut.checking.knowledge import NO_GRADIENTS
-from dslmut.checking.origins import NOTHING, Value, join, part
+from dslmut.checking.lattice import NOTHING, Value, join, part
 from dslmut.checking.resolve import last_name
 from dslmut.checking.running import age_what_may_change
 from dslmut.checking.targets import store

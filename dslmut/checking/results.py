@@ -10,11 +10,10 @@ from dslmut.checking import knowledge as kn
 from dslmut.checking.arguments import meet
 from dslmut.checking.builtin_calls import BUILTIN_CLASSES, call_builtin
 from dslmut.checking.entities import Function, Kind, Role, Type
-from dslmut.checking.origins import (
+from dslmut.checking.lattice import (
     NOTHING,
     PLAIN_VALUE,
     Given,
-    Origin,
     Value,
     fresh_tensor,
     graph_of,
@@ -23,6 +22,7 @@ from dslmut.checking.origins import (
     partial,
     with_contents,
 )
+from dslmut.checking.origins import Origin
 from dslmut.checking.summaries import given_back
 from dslmut.checking.values import is_tensor
 from dslmut.checking.walk import Walk

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from dslmut.checking import entities as en
 from dslmut.checking.arguments import matched
@@ -13,8 +12,9 @@ from dslmut.checking.entities import Function, Parameter, Passing, Type, Word
 from dslmut.checking.environments import Binding
 from dslmut.checking.facts import Facts, Signature, Write
 from dslmut.checking.knowledge import NO_GRADIENTS
+from dslmut.checking.lattice import NOTHING, Given, Use, Value, holding, join
 from dslmut.checking.memory import Memory
-from dslmut.checking.origins import NOTHING, Given, Origin, Root, Use, Value, holding, join
+from dslmut.checking.origins import Origin, Root
 from dslmut.checking.resolve import Resolver, read_parameters
 from dslmut.checking.scopes import arguments_of
 from dslmut.checking.source import FunctionNode, Source
@@ -114,7 +114,7 @@ def _seed(walk: Walk, node: FunctionNode, parameters: Iterable[Parameter]) -> No
         origins = frozenset({Origin(root, parameter.name, type_.kind)})
         value = Value(type_, origins if type_.kind is not en.Kind.PLAIN else frozenset())
         if type_.kind not in _NO_VALUES:  # a caller may have computed it from its parameters
-            value = replace(value, graph=frozenset({Use(origins)}))
+            value = value._replace(graph=frozenset({Use(origins)}))
         _bind_parameter(walk, places[parameter.name], value)
 
 
@@ -233,7 +233,7 @@ def _seed_given(
 
 def _typed(value: Value, declared: Type) -> Value:
     """Return an argument with the type that its parameter is declared with, if it had none."""
-    return replace(value, type=declared) if value.type.kind is en.Kind.UNKNOWN else value
+    return value._replace(type=declared) if value.type.kind is en.Kind.UNKNOWN else value
 
 
 def age_what_may_change(walk: Walk, function: Value) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import ast
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 
 from dslmut.checking import definitions
 from dslmut.checking import entities as en
 from dslmut.checking.facts import SIGNS, Rebinding, Verb
-from dslmut.checking.origins import NOTHING, Value, graph_of, part, with_contents
+from dslmut.checking.lattice import NOTHING, Value, graph_of, part, with_contents
 from dslmut.checking.paths import (
     break_,
     continue_,
@@ -55,13 +54,13 @@ def augmented_assign(walk: Walk, node: ast.AugAssign) -> None:
         return
     owner = walk.handle(target.value)
     loaded = walk.evaluate(target)
-    walk.wait(target, walk.field_read(target, replace(loaded, reads=frozenset())))
+    walk.wait(target, walk.field_read(target, loaded._replace(reads=frozenset())))
     value = walk.evaluate(node.value)
     walk.used(walk.done(target))
     if isinstance(target, ast.Attribute) and target.attr == "data" and loaded.in_storage:
         # p.data -= lr * p.grad: the same memory
         _augment_tensor(
-            walk, node, replace(loaded, type=loaded.type if loaded.type.trained else en.FIELD)
+            walk, node, loaded._replace(type=loaded.type if loaded.type.trained else en.FIELD)
         )
     elif isinstance(target, ast.Attribute):
         set_attribute(walk, target, Value(value.type), None)
@@ -96,7 +95,7 @@ def _augment_name(walk: Walk, node: ast.AugAssign, target: ast.Name) -> None:
             walk.change(node, target, own, Verb.AUGMENT, SIGNS[type(node.op)])
         # A number, or an object that may return itself; a list comes to hold further items.
         added = with_contents(old, part(value, "[]")) if value.reachable else old
-        walk.bind(target.id, replace(added, graph=graph), node, f"{SIGNS[type(node.op)]}=")
+        walk.bind(target.id, added._replace(graph=graph), node, f"{SIGNS[type(node.op)]}=")
 
 
 def delete(walk: Walk, node: ast.Delete) -> None:

@@ -14,14 +14,10 @@ from dslmut.checking import entities as en
 from dslmut.checking.arguments import matched
 from dslmut.checking.entities import Class, Function, Kind, Parameter, Passing, Role, Text, Type
 from dslmut.checking.facts import Write
-from dslmut.checking.memory import Memory
-from dslmut.checking.origins import (
-    ANYWHERE,
+from dslmut.checking.lattice import (
     NOTHING,
     PLAIN_VALUE,
     Given,
-    Origin,
-    Root,
     Use,
     Value,
     graph_of,
@@ -31,6 +27,8 @@ from dslmut.checking.origins import (
     shallow,
     with_contents,
 )
+from dslmut.checking.memory import Memory
+from dslmut.checking.origins import ANYWHERE, Origin, Root
 from dslmut.checking.resolve import read_parameters
 from dslmut.checking.running import result_of, walk_function
 from dslmut.checking.scopes import arguments_of
@@ -232,15 +230,14 @@ def _put_in(
         view=value.view,
         graph=frozenset(_graph_put_in(walk, call, function, value, arguments)),
     )
-    given = [replace(v, graph=frozenset()) for v in reached if v is not None]
+    given = [v._replace(graph=frozenset()) for v in reached if v is not None]
     if not given:
         return own
     joined = join_all(given)
     if made or contents:
         return join(own, joined)
     known = value.type.kind not in (Kind.UNKNOWN, Kind.PART)
-    return replace(
-        joined,
+    return joined._replace(
         type=value.type if known else joined.type,
         view=joined.view or value.view,
         graph=own.graph,
@@ -274,7 +271,7 @@ def _reached(walk: Walk, origin: Origin, arguments: Mapping[str, Value]) -> Valu
     """Return what a parameter, or a part of it, is for these arguments; None for other things."""
     if origin.root not in (Root.PARAM, Root.MUT):
         return None
-    value = replace(arguments.get(origin.name, NOTHING), reads=frozenset(), entity=None)
+    value = arguments.get(origin.name, NOTHING)._replace(reads=frozenset(), entity=None)
     for step in origin.path:
         if step in ("[]", ANYWHERE):
             value = part(value, step)
@@ -289,8 +286,8 @@ def _as_declared(value: Value, function: Function) -> Value:
     if not function.result_known or declared.kind is Kind.UNKNOWN:
         return value
     if declared.kind is Kind.TENSOR:
-        return replace(value, type=_tensor(value))
-    return replace(value, type=declared)
+        return value._replace(type=_tensor(value))
+    return value._replace(type=declared)
 
 
 def _tensor(value: Value) -> Type:

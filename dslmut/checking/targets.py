@@ -8,12 +8,8 @@ from dslmut.checking import entities as en
 from dslmut.checking.entities import Kind
 from dslmut.checking.facts import FieldSet, Note, Opaque, Verb
 from dslmut.checking.knowledge import MACHINERY, SCRATCH
-from dslmut.checking.origins import (
-    Root,
-    Value,
-    join_all,
-    part,
-)
+from dslmut.checking.lattice import Value, join_all, part
+from dslmut.checking.origins import Root
 from dslmut.checking.values import SETTLED, attribute_owners, is_ordinary, is_tensor, kept_by
 from dslmut.checking.walk import Walk
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from dslmut.checking import entities as en
 from dslmut.checking import knowledge as kn
 from dslmut.checking.entities import Kind
-from dslmut.checking.origins import NOTHING, PLAIN_VALUE, Origin, Use, Value, bound_method
+from dslmut.checking.lattice import NOTHING, PLAIN_VALUE, Use, Value, bound_method
+from dslmut.checking.origins import Origin
 
 SETTLED = frozenset({Kind.TENSOR, Kind.FIELD, Kind.PLAIN})
 """What cannot come to hold anything: a tensor copies what is put into it."""
@@ -37,7 +37,7 @@ def kept_by(owner: Value, value: Value) -> Value:
         return value
     if kind in SETTLED or kind in (Kind.UNKNOWN, Kind.PART):
         return NOTHING
-    return replace(value, reads=frozenset())
+    return value._replace(reads=frozenset())
 
 
 def attribute_owners(owner: Value, name: str) -> Iterator[Origin]:
@@ -69,22 +69,22 @@ def tensor_attribute(owner: Value, attr: str) -> Value:
     if attr in kn.TENSOR_NUMBERS:
         return PLAIN_VALUE
     if attr in kn.VIEWS:
-        return replace(cut_off(owner) if attr in kn.CONSTANTS else owner, view=True)
+        return (cut_off(owner) if attr in kn.CONSTANTS else owner)._replace(view=True)
     return bound_method(owner, attr)
 
 
 def cut_off(value: Value) -> Value:
     """Return a value as one that is differentiated by nothing; what a container holds still is."""
     contents = () if value.type.kind is Kind.TENSOR else value.contents
-    return replace(value, graph=frozenset(), contents=contents) if value.graph else value
+    return value._replace(graph=frozenset(), contents=contents) if value.graph else value
 
 
 def constant_parts(value: Value) -> Value:
     """Return a value of which nothing that it holds is differentiated, either."""
-    return replace(value, graph=frozenset(), contents=tuple(map(constant_parts, value.contents)))
+    return value._replace(graph=frozenset(), contents=tuple(map(constant_parts, value.contents)))
 
 
 def now(value: Value) -> Value:
     """Return what a function gives as a value that is computed only when that is called."""
     graph = frozenset(Use(u.origins) for u in value.graph)
-    return replace(value, graph=graph, contents=tuple(map(now, value.contents)))
+    return value._replace(graph=graph, contents=tuple(map(now, value.contents)))

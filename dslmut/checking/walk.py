@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 
 from dslmut.checking import entities as en
 from dslmut.checking import knowledge as kn
@@ -26,14 +25,10 @@ from dslmut.checking.facts import (
     Write,
 )
 from dslmut.checking.knowledge import STATISTICS
-from dslmut.checking.memory import Memory
-from dslmut.checking.names import Names
-from dslmut.checking.origins import (
+from dslmut.checking.lattice import (
     NOTHING,
     Bound,
-    Origin,
     Read,
-    Root,
     Use,
     Value,
     join,
@@ -41,6 +36,9 @@ from dslmut.checking.origins import (
     reads_in,
     with_contents,
 )
+from dslmut.checking.memory import Memory
+from dslmut.checking.names import Names
+from dslmut.checking.origins import Origin, Root
 from dslmut.checking.resolve import Resolver, type_of
 from dslmut.checking.source import FunctionNode, Source
 from dslmut.checking.trees import root_name
@@ -249,7 +247,7 @@ class Walk(Names):
         """Note what the tensor under a name is computed from, after it was changed itself."""
         binding = self.env.get(name)
         if binding is not None and binding.value.graph != graph:
-            self.env[name] = Binding(replace(binding.value, graph=graph), binding.sites)
+            self.env[name] = Binding(binding.value._replace(graph=graph), binding.sites)
 
     def field_read(self, node: ast.expr, value: Value) -> Value:
         """Return what an expression reads; if that may be a field, the read is remembered."""
@@ -257,7 +255,7 @@ class Walk(Names):
             return value
         moves = any(o.path[-1:] and o.path[-1] in STATISTICS for o in value.origins)
         self.facts.statistics |= moves
-        read = replace(value, reads=value.reads | {Read(id(node), value.origins, moves=moves)})
+        read = value._replace(reads=value.reads | {Read(id(node), value.origins, moves=moves)})
         return self.differentiable(read, value) if value.type.trained else read
 
     def attribute(self, owner: Value, name: str) -> Value:
@@ -326,7 +324,7 @@ class Walk(Names):
         uses = {Use(p.origins) for p in parameters if p.inside_model}
         for walk in self.callers() if uses else ():
             walk.differentiates = True
-        return replace(value, graph=value.graph | uses) if uses else value
+        return value._replace(graph=value.graph | uses) if uses else value
 
     def alias(self, subject: ast.expr, blamed: Iterable[Origin]) -> Alias | None:
         """Return the name at the root of an expression, and where it got what is blamed."""

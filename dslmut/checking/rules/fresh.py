@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from dslmut.checking.entities import Kind
 from dslmut.checking.facts import Facts, Returned, Signature
-from dslmut.checking.origins import Origin, Root, Value
+from dslmut.checking.lattice import Value
+from dslmut.checking.origins import Origin, Root
 from dslmut.checking.rules.fixes import argument_node
 from dslmut.checking.source import Source
 from dslmut.diagnostics.codes.hidden import NotFresh
