@@ -18,7 +18,7 @@ import dslmut
 from dslmut.checking.analysis import check_file
 from dslmut.checking.files import files_of, unreadable
 from dslmut.checking.static import Project
-from dslmut.diagnostics import formats, registry, render
+from dslmut.diagnostics import registry, render
 from dslmut.diagnostics.model import Diagnostic
 from dslmut.front.settings import SettingsError, find_settings
 
@@ -115,20 +115,30 @@ def check_stdin(run: Run, name: Path) -> None:
 
 def print_run(run: Run, output_format: str) -> None:
     """Print what was found, in one of the formats."""
-    if output_format == "json":
-        print(formats.as_json(run.found))
-    elif output_format == "sarif":
-        pages = {c: (k.title(), k.page()) for c, k in registry.CODES.items()}
-        print(formats.sarif(run.found, pages, dslmut.__version__, run.failures))
+    if output_format in ("json", "sarif", "github"):
+        print_for_machines(run, output_format)
     elif output_format == "full":
         style = render.COLOURED if wants_colour() else render.PLAIN
         for d in run.found:
             print(render.full(d, style=style), end="\n\n")
         print(summary(run))
     else:
-        one_line = formats.github if output_format == "github" else render.concise
         for d in run.found:
-            print(one_line(d))
+            print(render.concise(d))
+
+
+def print_for_machines(run: Run, output_format: str) -> None:
+    """Print what was found for another program."""
+    from dslmut.diagnostics import formats  # a tenth of the start, and not for people
+
+    if output_format == "json":
+        print(formats.as_json(run.found))
+    elif output_format == "sarif":
+        pages = {c: (k.title(), k.page()) for c, k in registry.CODES.items()}
+        print(formats.sarif(run.found, pages, dslmut.__version__, run.failures))
+    else:
+        for d in run.found:
+            print(formats.github(d))
 
 
 def summary(run: Run) -> str:

@@ -66,12 +66,12 @@ def find_settings(start: Path) -> Settings:
 
 
 def _table(path: Path) -> object:
-    import tomllib
-
     try:
         data = path.read_bytes()
         if b"dslmut" not in data:
             return None
+        import tomllib  # most projects need it not
+
         tool = tomllib.loads(data.decode()).get("tool")
     except (OSError, ValueError) as error:
         raise SettingsError(f"{path} cannot be read: {error}") from error
