@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -56,12 +56,12 @@ class Environment(dict[str, Binding]):
         """Return a copy, for one branch."""
         return Environment(self)
 
-    def stale(self, changed: frozenset[Origin], forward: bool = False) -> None:
-        """Note that something was changed: values read from it before are of the past."""
+    def update_values(self, update: Callable[[Value], Value]) -> None:
+        """Put what *update* makes of each value in its place."""
         for name, binding in self.items():
-            aged = age(binding.value, changed, forward)
-            if aged is not binding.value:
-                self[name] = Binding(aged, binding.sites)
+            value = update(binding.value)
+            if value is not binding.value:
+                self[name] = Binding(value, binding.sites)
 
     def empty(self, holder: ast.expr) -> None:
         """Note that the container under a name holds nothing any more."""
@@ -69,13 +69,6 @@ class Environment(dict[str, Binding]):
         if isinstance(holder, ast.Name) and binding is not None and binding.value.contents:
             value = binding.value._replace(contents=(), positional=False, graph=frozenset())
             self[holder.id] = Binding(value, binding.sites)
-
-    def rewrite(self, changed: frozenset[Origin], place: Span) -> None:
-        """Note where parameters got new values: what was computed from them before is late."""
-        for name, binding in self.items():
-            late = outdate(binding.value, changed, place)
-            if late is not binding.value:
-                self[name] = Binding(late, binding.sites)
 
 
 def outdate(value: Value, changed: frozenset[Origin], place: Span) -> Value:

@@ -23,6 +23,7 @@ from dslmut.checking.lattice import (
     part,
 )
 from dslmut.checking.results import computed
+from dslmut.checking.running import default_values
 from dslmut.checking.targets import store
 from dslmut.checking.values import (
     constant_parts,
@@ -31,7 +32,7 @@ from dslmut.checking.values import (
     is_tensor,
     tensor_attribute,
 )
-from dslmut.checking.walk import Walk, default_values
+from dslmut.checking.walk import Walk
 
 
 def name(walk: Walk, node: ast.Name) -> Value:

@@ -101,7 +101,7 @@ def _age_models(walk: Walk, state: Value) -> None:
         models = frozenset(
             o for b in walk.env.values() for o in b.value.reachable if o.kind is Kind.MODEL
         )
-    walk.env.stale(models)
+    walk.stale(models)
     walk.facts.changed |= models
 
 

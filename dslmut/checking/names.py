@@ -46,7 +46,7 @@ class Names:
         self.scope = scope
         self.signature = signature
         self.parent = parent
-        self.locals = bound_names(scope)
+        self.locals = bound_names(scope, ":=" in source.text)
         self.own: frozenset[str] = frozenset()  # the names of a comprehension
         self.running = False
         self.known: dict[str, Value] = {}  # what names from outside stand for
@@ -121,6 +121,8 @@ class Names:
         if owner is self or owner is None:
             self.env[name] = binding
         home = owner or self
+        if home.scope not in self.source.nesting and not isinstance(home.scope, ast.Module):
+            return  # nothing inside asks what it was at other times
         before = home.ever.get(name)
         if before is None:
             home.ever[name] = binding

@@ -146,6 +146,15 @@ def _argument_type(parameter: Parameter) -> Type:
     return parameter.type
 
 
+def default_values(walk: Walk, node: FunctionNode) -> dict[str, Value]:
+    """Evaluate the defaults of a function that is defined here; return them by parameter."""
+    a = node.args
+    positional = [*a.posonlyargs, *a.args]
+    pairs = [*zip(positional[len(positional) - len(a.defaults) :], a.defaults)]
+    pairs += [(k, d) for k, d in zip(a.kwonlyargs, a.kw_defaults) if d is not None]
+    return {argument.arg: walk.evaluate(default) for argument, default in pairs}
+
+
 # -- calls of functions inside -------------------------------------------------------------------
 
 
@@ -241,7 +250,7 @@ def age_what_may_change(walk: Walk, function: Value) -> None:
     if not any(o.kind is en.Kind.CALLABLE for o in function.origins):
         return
     seen = {o for b in walk.env.values() for o in b.value.reachable}
-    walk.env.stale(frozenset(o for o in seen if o.kind is en.Kind.MODEL and o.changeable))
+    walk.stale(frozenset(o for o in seen if o.kind is en.Kind.MODEL and o.changeable))
 
 
 def result_of(walk: Walk, call: ast.AST) -> Value:

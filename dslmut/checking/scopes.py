@@ -10,8 +10,13 @@ from dslmut.checking.source import FunctionNode
 
 
 @functools.lru_cache(maxsize=512)
-def bound_names(node: FunctionNode | ast.Module | ast.ClassDef) -> frozenset[str]:
-    """Return the names that a scope binds itself: parameters, targets, definitions, imports."""
+def bound_names(node: FunctionNode | ast.Module | ast.ClassDef, walrus: bool) -> frozenset[str]:
+    """Return the names that a scope binds itself: parameters, targets, definitions, imports.
+
+    Args:
+        node: The scope.
+        walrus: Whether expressions may bind some, by ``:=``.
+    """
     names: set[str] = set()
     elsewhere: set[str] = set()
     if isinstance(node, FunctionNode):
@@ -50,8 +55,24 @@ def bound_names(node: FunctionNode | ast.Module | ast.ClassDef) -> frozenset[str
                 names.add(name)
             case ast.Global(names=declared) | ast.Nonlocal(names=declared):
                 elsewhere.update(declared)
-        rest += ast.iter_child_nodes(child)
+        if walrus or not isinstance(child, ast.stmt):
+            rest += ast.iter_child_nodes(child)
+        else:
+            rest += _binding_parts(child)
     return frozenset(names - elsewhere)
+
+
+def _binding_parts(statement: ast.stmt) -> Iterator[ast.AST]:
+    """Yield the parts of a statement in which names can be bound without ``:=``."""
+    for name in statement._fields:
+        part = None if name in _VALUES else getattr(statement, name)
+        if isinstance(part, list):
+            yield from (p for p in part if isinstance(p, ast.AST))
+        elif isinstance(part, ast.AST):
+            yield part
+
+
+_VALUES = frozenset("value test iter exc cause msg annotation op subject".split())
 
 
 def arguments_of(node: FunctionNode) -> list[ast.arg]:

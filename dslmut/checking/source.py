@@ -96,7 +96,9 @@ class Source:
     @functools.cached_property
     def definitions(self) -> tuple[Definition, ...]:
         """All functions and lambdas, the outer ones before those inside them."""
-        return tuple(_definitions(self.tree))
+        return tuple(
+            Definition(n, outer) for n, outer in self._scopes if isinstance(n, FunctionNode)
+        )
 
     def span(self, node: ast.AST) -> Span:
         """Say where a statement or expression stands."""
@@ -108,6 +110,15 @@ class Source:
                 self._position(node.end_lineno, node.end_col_offset),  # pyright: ignore[reportAttributeAccessIssue]
             )
         return known
+
+    @functools.cached_property
+    def nesting(self) -> frozenset[ast.AST]:
+        """The functions and classes with others inside of them."""
+        return frozenset(outer for d in self._scopes for outer in d[1])
+
+    @functools.cached_property
+    def _scopes(self) -> tuple[tuple[Scope, tuple[Scope, ...]], ...]:
+        return tuple(_scopes(self.tree, "lambda" in self.text))
 
     @functools.cached_property
     def _spans(self) -> dict[ast.AST, Span]:
@@ -166,12 +177,20 @@ def tree_of(path: str, text: str) -> ast.Module:
 _LEAVES = (ast.Constant, ast.Name, ast.expr_context, ast.operator, ast.cmpop, ast.alias)
 
 
-def _definitions(tree: ast.Module) -> Iterator[Definition]:
+def _scopes(tree: ast.Module, lambdas: bool) -> Iterator[tuple[Scope, tuple[Scope, ...]]]:
+    """Yield functions and classes, each with those around it.
+
+    Args:
+        tree: Of the module.
+        lambdas: Whether there may be functions in expressions.
+    """
+    skipped = _LEAVES if lambdas else (*_LEAVES, ast.expr)
     rest: list[tuple[ast.AST, tuple[Scope, ...]]] = [(tree, ())]
     while rest:
         node, outer = rest.pop()
-        if isinstance(node, FunctionNode):
-            yield Definition(node, outer)
-        inside = (*outer, node) if isinstance(node, Scope) else outer
-        children = [c for c in ast.iter_child_nodes(node) if not isinstance(c, _LEAVES)]
+        inside = outer
+        if isinstance(node, Scope):
+            yield node, outer
+            inside = (*outer, node)
+        children = [c for c in ast.iter_child_nodes(node) if not isinstance(c, skipped)]
         rest += [(c, inside) for c in reversed(children)]

@@ -22,9 +22,10 @@ from dslmut.checking.paths import (
     while_,
     with_,
 )
+from dslmut.checking.running import default_values
 from dslmut.checking.targets import change_item, set_attribute, store
 from dslmut.checking.values import is_tensor
-from dslmut.checking.walk import Walk, default_values
+from dslmut.checking.walk import Walk
 
 # -- assignments ---------------------------------------------------------------------------------
 
@@ -77,7 +78,7 @@ def _augment_tensor(walk: Walk, node: ast.AugAssign, tensor: Value) -> None:
     if not is_tensor(tensor) and not tensor.in_storage:
         return
     walk.needed(tensor)
-    walk.env.stale(tensor.origins)
+    walk.stale(tensor.origins)
     if is_tensor(tensor):  # a part may be a number, which is no change
         walk.change(node, node.target, tensor.origins, Verb.AUGMENT, SIGNS[type(node.op)])
 

@@ -323,7 +323,7 @@ class StaticResolver:
         if variable is not None:
             return variable
         for scope in reversed(scopes[:-1]):
-            if isinstance(scope, ast.ClassDef) or name not in bound_names(scope):
+            if isinstance(scope, ast.ClassDef) or name not in bound_names(scope, True):
                 continue
             body = [] if isinstance(scope, ast.Lambda) else scope.body
             node = dict(_top_level(body)).get(name)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dslmut.checking import entities as en
 from dslmut.checking import knowledge as kn
 from dslmut.checking.entities import Kind, Parameter
-from dslmut.checking.environments import Binding, Environment, Final, Loop, meet
+from dslmut.checking.environments import Binding, Environment, Final, Loop, age, meet, outdate
 from dslmut.checking.facts import (
     Alias,
     Change,
@@ -43,6 +43,7 @@ from dslmut.checking.resolve import Resolver, type_of
 from dslmut.checking.source import FunctionNode, Source
 from dslmut.checking.trees import root_name
 from dslmut.checking.values import SETTLED, cut_off
+from dslmut.diagnostics.model import Span
 
 Handler = Callable[["Walk", ast.AST], object]
 Handlers = Mapping[type[ast.AST], Handler]
@@ -81,6 +82,7 @@ class Walk(Names):
         self.caller = caller
         self.memory = memory or (parent.memory if parent is not None else Memory())
         self.followed = 0
+        self.waiting: dict[int, Value] = {}
         self.returned: Value | None = None
         self.writes: dict[Origin, Write] = {}
         self.differentiates = False
@@ -217,18 +219,16 @@ class Walk(Names):
         return [self.done(node) for node in nodes]
 
     def wait(self, node: ast.AST, value: Value) -> None:
-        """Keep a value while others are evaluated: in the environment, where changes age it."""
-        self.env[_waiting(node)] = Binding(value)
+        """Keep a value while others are evaluated, which may change what it was read from."""
+        self.waiting[id(node)] = value
 
     def waited(self, node: ast.AST) -> Value:
         """Return a value that waits, with what was changed since."""
-        return self.env[_waiting(node)].value
+        return self.waiting[id(node)]
 
     def done(self, node: ast.AST) -> Value:
         """Return a value that need not wait any more."""
-        value = self.waited(node)
-        del self.env[_waiting(node)]
-        return value
+        return self.waiting.pop(id(node))
 
     def peek(self, node: ast.expr) -> Value:
         """Evaluate an expression of which neither the value nor the object is needed."""
@@ -241,7 +241,7 @@ class Walk(Names):
     def forward_runs(self, model: Value) -> None:
         """Note that a model is called: what was read of its statistics is of the past."""
         for walk in self.callers() if self.facts.statistics else ():
-            walk.env.stale(model.origins, forward=True)
+            walk.stale(model.origins, forward=True)
 
     def set_graph(self, name: str, graph: frozenset[Use]) -> None:
         """Note what the tensor under a name is computed from, after it was changed itself."""
@@ -281,12 +281,24 @@ class Walk(Names):
         if not touched:
             return
         for walk in self.callers():
-            walk.env.stale(touched)
+            walk.stale(touched)
         self.facts.changed |= touched
         blamed = frozenset(o for o in touched if not o.changeable)
         self.facts.record(
             Change(node, subject, blamed, touched, verb, name, self.alias(subject, blamed))
         )
+
+    def stale(self, changed: frozenset[Origin], forward: bool = False) -> None:
+        """Note that something was changed: values read from it before are of the past."""
+        self.env.update_values(lambda v: age(v, changed, forward) if v.reads or v.contents else v)
+        for key, value in self.waiting.items():
+            self.waiting[key] = age(value, changed, forward)
+
+    def outdate(self, changed: frozenset[Origin], place: Span) -> None:
+        """Note where parameters got new values: what was computed from them before is late."""
+        self.env.update_values(lambda v: outdate(v, changed, place) if v.graph or v.contents else v)
+        for key, value in self.waiting.items():
+            self.waiting[key] = outdate(value, changed, place)
 
     def written(self, node: ast.AST, value: Value, new: bool = True) -> None:
         """Note that a node writes into a field or a view of one, perhaps *new* values."""
@@ -315,7 +327,7 @@ class Walk(Names):
                 if known is None or (trained and not known.trained):
                     walk.writes[origin] = Write(place, trained)
             if trained and walk.differentiates:
-                walk.env.rewrite(changed, place)
+                walk.outdate(changed, place)
 
     def differentiable(self, value: Value, *parameters: Value) -> Value:
         """Return a tensor that was computed from parameters, or by a model with such."""
@@ -381,17 +393,4 @@ def _outlives(value: Value) -> Iterator[Origin]:
             yield origin
 
 
-def default_values(walk: Walk, node: FunctionNode) -> dict[str, Value]:
-    """Evaluate the defaults of a function that is defined here; return them by parameter."""
-    a = node.args
-    positional = [*a.posonlyargs, *a.args]
-    pairs = [*zip(positional[len(positional) - len(a.defaults) :], a.defaults)]
-    pairs += [(k, d) for k, d in zip(a.kwonlyargs, a.kw_defaults) if d is not None]
-    return {argument.arg: walk.evaluate(default) for argument, default in pairs}
-
-
 _YIELDED = "<yielded>"
-
-
-def _waiting(node: ast.AST) -> str:
-    return f"<{id(node)}>"
