@@ -12,6 +12,7 @@ from dslmut.checking.knowledge import NO_GRADIENTS
 from dslmut.checking.lattice import NOTHING, Value, join, part
 from dslmut.checking.resolve import last_name
 from dslmut.checking.running import age_what_may_change
+from dslmut.checking.scopes import carried_names
 from dslmut.checking.targets import store
 from dslmut.checking.walk import Walk
 
@@ -37,40 +38,49 @@ def for_(walk: Walk, node: ast.For | ast.AsyncFor) -> None:
         age_what_may_change(walk, iterable)  # a generator runs on
         store(walk, node.target, item, None, "for")
 
-    _loop(walk, head, node.body, node.orelse)
+    _loop(walk, node, head)
 
 
 def while_(walk: Walk, node: ast.While) -> None:
     """``while test``."""
     endless = isinstance(node.test, ast.Constant) and bool(node.test.value)
-    _loop(walk, lambda: walk.evaluate(node.test), node.body, node.orelse, endless)
+    _loop(walk, node, lambda: walk.evaluate(node.test), endless)
 
 
 def _loop(
     walk: Walk,
+    node: ast.For | ast.AsyncFor | ast.While,
     head: Callable[[], object],
-    body: list[ast.stmt],
-    orelse: list[ast.stmt],
     endless: bool = False,
 ) -> None:
     """Run a loop until another round adds nothing; the lattice is finite, so that it ends."""
     entry = walk.env
+    # Functions inside may read any name, whenever they are called.
+    carried = None if walk.scope in walk.source.nesting else carried_names(node)
     while True:
         loop = Loop()
         walk.loops.append(loop)
-        end = walk.branch(lambda: (head(), walk.block(body)), entry.fork())
+        end = walk.branch(lambda: (head(), walk.block(node.body)), entry.fork())
         walk.loops.pop()
-        again = meet([entry, end, *loop.continues])
-        if again == entry:
+        before, entry = entry, meet([entry, end, *loop.continues]) or entry
+        if entry == before or (carried is not None and _same(before, entry, carried)):
             break
-        entry = again if again is not None else entry
     start = walk.env = entry
     done: Environment | None = start
     if endless:
         done = None
-    elif orelse:
-        done = walk.branch(lambda: walk.block(orelse), start.fork())
+    elif node.orelse:
+        done = walk.branch(lambda: walk.block(node.orelse), start.fork())
     walk.resume([done, *loop.breaks])
+
+
+def _same(before: Environment, after: Environment, carried: frozenset[str]) -> bool:
+    """Say whether another round of a loop would find nothing new: it reads what it has read."""
+    return all(
+        before.get(name) == binding
+        for name, binding in after.items()
+        if name in carried or name.startswith("<")
+    )
 
 
 def break_(walk: Walk, node: ast.Break) -> None:

@@ -75,6 +75,40 @@ def _binding_parts(statement: ast.stmt) -> Iterator[ast.AST]:
 _VALUES = frozenset("value test iter exc cause msg annotation op subject".split())
 
 
+@functools.lru_cache(maxsize=512)
+def carried_names(loop: ast.For | ast.AsyncFor | ast.While) -> frozenset[str]:
+    """Return the names that a round of a loop may read as the round before has left them."""
+    carried: set[str] = set()
+    bound = set() if isinstance(loop, ast.While) else {*_bound_by(loop.target)}
+    test = [loop.test] if isinstance(loop, ast.While) else [loop.target]
+    for part in (*test, *loop.body):
+        carried |= _read_in(part) - bound
+        if isinstance(part, ast.Assign):  # on the straight way: what follows reads the new value
+            bound.update(n for target in part.targets for n in _bound_by(target))
+    return frozenset(carried)
+
+
+def _read_in(node: ast.AST) -> set[str]:
+    """Return the names that are read in a node, or changed in place, as by ``+=`` and ``del``."""
+    read = {
+        n.id for n in ast.walk(node) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Store)
+    }
+    augmented = (n.target for n in ast.walk(node) if isinstance(n, ast.AugAssign))
+    return read | {t.id for t in augmented if isinstance(t, ast.Name)}
+
+
+def _bound_by(target: ast.expr) -> Iterator[str]:
+    """Yield the names that an assignment binds for certain."""
+    match target:
+        case ast.Name(id=name):
+            yield name
+        case ast.Tuple(elts=inner) | ast.List(elts=inner):
+            for each in inner:
+                yield from _bound_by(each)
+        case ast.Starred(value=inner):
+            yield from _bound_by(inner)
+
+
 def arguments_of(node: FunctionNode) -> list[ast.arg]:
     """Return the parameters of a function, in the order in which they are written."""
     a = node.args
