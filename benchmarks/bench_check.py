@@ -20,6 +20,7 @@ from dslmut.checking.analysis import check_file
 from dslmut.checking.files import files_of
 from dslmut.checking.static import Project
 from dslmut.front.check import rare_collections
+from tests.markdown import python_blocks
 
 HEAD = """\
 import torch
@@ -82,6 +83,21 @@ def start(*command: str, rounds: int) -> float:
     )
 
 
+def per_file(path: Path, text: str) -> float:
+    """Return how long a text takes that has not been read before."""
+    path.write_text(text)
+    with rare_collections():
+        return seconds(lambda: check_file(path, Project()))
+
+
+def scripts() -> str:
+    """Return 1,000 lines out of the tests' training scripts."""
+    pages = sorted((Path(__file__).parent.parent / "tests" / "scripts").glob("*.md"))
+    whole = [python_blocks(page)[0].code for page in pages]
+    enough = next(n for n in range(len(whole)) if "".join(whole[:n]).count("\n") >= 1000)
+    return "\n\n".join(whole[:enough])
+
+
 def main() -> None:
     options = arguments(__doc__)
     rounds = 1 if options.toy else 7
@@ -94,16 +110,14 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         small, large = Path(folder) / "small.py", Path(folder) / "large.py"
         small.write_text(HEAD)
-        text = HEAD + "".join(BODY.format(i=i) for i in range(37))
+        loops = HEAD + "".join(BODY.format(i=i) for i in range(38))
         nothing = start("-c", "pass", rounds=rounds)
         checked = start("-m", "dslmut", "check", str(small), rounds=rounds)
         rows.append(("start, over `python -c pass`", 1e3 * (checked - nothing), "ms"))
-        lines, times = text.count("\n"), []
-        with rare_collections():
-            for number in range(rounds):
-                large.write_text(f"{text}# {number}\n")  # one that has not been read before
-                times.append(seconds(lambda: check_file(large, Project())))
-        rows.append((f"a file of {lines} lines", 1e3 * statistics.median(times), "ms"))
+        for name, text in {"training scripts": scripts(), "nothing but loops": loops}.items():
+            lines = text.count("\n")
+            times = [per_file(large, f"{text}# {number}\n") for number in range(rounds)]
+            rows.append((f"{lines} lines, {name}", 1e3 * statistics.median(times), "ms"))
     command = [sys.executable, "-m", "dslmut", "check", *folders, "--output-format", "concise"]
     took = seconds(lambda: subprocess.run(command, check=False, capture_output=True))
     count = len(files_of(map(Path, folders), lambda path, error: None))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 
 from dslmut.checking import entities as en
 from dslmut.checking.entities import Function, Parameter, Passing, Role
@@ -52,7 +51,7 @@ def arguments(walk: Walk, node: ast.Call) -> list[Given]:
     given = [_argument(walk, a, None) for a in node.args]
     given += [_argument(walk, k.value, k.arg, star=k.arg is None) for k in node.keywords]
     now = ((g, walk.used(walk.done(g.node))) for g in given)
-    return [g if value is g.value else replace(g, value=value) for g, value in now]
+    return [g if value is g.value else g._replace(value=value) for g, value in now]
 
 
 def _argument(walk: Walk, node: ast.expr, keyword: str | None, star: bool = False) -> Given:

@@ -119,7 +119,7 @@ def _call_partial(
 ) -> Value:
     """Call a function that has got some of its arguments before."""
     function, *values = callee.contents  # not those of the entity: changes since have aged these
-    kept = [replace(g, value=walk.used(v)) for g, v in zip(entity.given, values)]
+    kept = [g._replace(value=walk.used(v)) for g, v in zip(entity.given, values)]
     if not isinstance(function.entity, Function):
         return apply(walk, node, function, [*kept, *given])
     met = [p.name for _, p in matched(function.entity.parameters or (), kept) if p is not None]
@@ -131,7 +131,7 @@ def _call_partial(
 
 def _mapped(walk: Walk, node: ast.Call, name: str, given: list[Given]) -> Value:
     """``map`` and ``filter`` call a function with the items of what they are given."""
-    items = [replace(g, value=part(g.value, "[]")) for g in given[1:]]
+    items = [g._replace(value=part(g.value, "[]")) for g in given[1:]]
     gives = apply(walk, node, given[0].value, items)
     return holding([gives] if name == "map" else [i.value for i in items], walk.fresh(node))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 
 from dslmut.checking import knowledge as kn
 from dslmut.checking.entities import Function
@@ -91,9 +90,9 @@ def _opened(given: list[Given]) -> list[Given]:
     if not isinstance(entity, Partial):
         return given
     function, *values = given[0].value.contents
-    kept = [replace(g, value=v) for g, v in zip(entity.given, values)]
+    kept = [g._replace(value=v) for g, v in zip(entity.given, values)]
     passed = sorted([*kept, *given[1:]], key=lambda g: g.keyword is not None)
-    return _opened([replace(given[0], value=function), *passed])
+    return _opened([given[0]._replace(value=function), *passed])
 
 
 def _writes(

@@ -11,7 +11,7 @@ import enum
 import functools
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from dslmut.checking.entities import Function, Parameter, Passing
 from dslmut.checking.lattice import NOTHING, Value, join
@@ -83,8 +83,7 @@ class FieldSet:
     literal: ast.expr | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Passed:
+class Passed(NamedTuple):
     """An argument of a call, or its receiver.
 
     Args:
@@ -295,7 +294,7 @@ def _merge(a: Event, b: Event) -> Event:
             return replace(b, things=a.things | b.things)
         case Call(), Call() if len(a.passed) == len(b.passed):
             pairs = zip(a.passed, b.passed)
-            passed = tuple(replace(y, value=join(x.value, y.value)) for x, y in pairs)
+            passed = tuple(y._replace(value=join(x.value, y.value)) for x, y in pairs)
             return replace(b, passed=passed)
     return b
 

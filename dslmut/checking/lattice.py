@@ -62,8 +62,7 @@ class Bound:
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Given:
+class Given(NamedTuple):
     """One argument of a call.
 
     Args:
