@@ -52,7 +52,11 @@ class Names:
         self.known: dict[str, Value] = {}  # what names from outside stand for
         self.env = Environment()
         self.ever = Environment()
-        self.rebound = rebound_inside(scope) if "nonlocal" in source.text else frozenset()
+        self.rebound = (
+            rebound_inside(scope)
+            if "nonlocal" in source.text and scope in source.nesting
+            else frozenset()
+        )
 
     @property
     def restricted(self) -> bool:

@@ -170,14 +170,22 @@ class ModuleFile:
 
     def _star_imported(self, name: str) -> Entity | None:
         """Return what a name stands for that comes from a ``from module import *``."""
-        for node in reversed(self.source.tree.body):
-            if isinstance(node, ast.ImportFrom) and any(a.name == "*" for a in node.names):
-                module = self.imported(node.module or "", None, node.level)
-                if isinstance(module, Module) and not name.startswith("_"):
-                    found = member_of(self.project, self.home, module.name, name)
-                    if found is not None:
-                        return found
+        for node in self._stars if not name.startswith("_") else ():
+            module = self.imported(node.module or "", None, node.level)
+            if isinstance(module, Module):
+                found = member_of(self.project, self.home, module.name, name)
+                if found is not None:
+                    return found
         return None
+
+    @functools.cached_property
+    def _stars(self) -> tuple[ast.ImportFrom, ...]:
+        """The imports of everything, the last first."""
+        return tuple(
+            node
+            for node in reversed(self.source.tree.body)
+            if isinstance(node, ast.ImportFrom) and any(a.name == "*" for a in node.names)
+        )
 
     def imported(self, module: str, name: str | None, level: int) -> Entity | None:
         """Return what ``from module import name`` gives, or the module itself."""
