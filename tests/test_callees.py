@@ -193,6 +193,84 @@ def test_a_forward_pass_moves_statistics() -> None:
     assert not torch.equal(after, before)
 
 
+def both(m: Net) -> tuple[Tensor, Tensor]:
+    return m.enc.w, m.w
+
+
+def listed(m):
+    return [p.detach() for p in (m.enc.w, m.w)]
+
+
+def named(m):
+    return {"a": m.enc.w}
+
+
+class Holder:
+    def __init__(self, m: Net) -> None:
+        self.m = m
+
+    def w(self):
+        return self.m.enc.w
+
+
+@fn
+def of_a_tuple(m: Mut[Net]) -> Tensor:
+    a, _ = both(m)
+    double(mut(m))
+    return a
+
+
+@fn
+def of_an_item_of_a_tuple(m: Mut[Net]) -> Tensor:
+    a = both(m)[1]
+    double(mut(m))
+    return a
+
+
+@fn
+def of_a_list(m: Mut[Net]) -> Tensor:
+    ws = listed(m)
+    double(mut(m))
+    return ws[1]
+
+
+@fn
+def of_a_dictionary(m: Mut[Net]) -> Tensor:
+    ws = named(m)
+    double(mut(m))
+    return ws["a"]
+
+
+@fn
+def of_an_object(m: Mut[Net]) -> Tensor:
+    w = Holder(m).w()
+    double(mut(m))
+    return w
+
+
+class Stock(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w, self.seen = nn.Parameter(torch.ones(3)), [torch.ones(3)]
+
+
+def seen(m):
+    return m.seen
+
+
+@fn
+def remembers(m: Mut[Stock], e: Tensor) -> None:
+    kept = seen(m)
+    m.w = e
+    kept.append(e)
+
+
+def test_a_list_that_belongs_to_the_model_is_no_copy() -> None:
+    m = Stock()
+    remembers(mut(m), torch.zeros(3))
+    assert len(m.seen) == 2
+
+
 PROGRAMS = [
     f for name, f in list(globals().items()) if name.startswith(("of_", "changed", "yielded"))
 ]

@@ -224,6 +224,7 @@ class Note(enum.Enum):
     MODEL = "the owner of this target is known to be a model, or a part of one"
     SHARED = "the owner of this target may not be the function's own"
     ALIASED = "this target's new value may share storage with a field"
+    CONTAINER = "this gives a container that nobody else has"
     MARKER = "this is a call of `mut`"
 
 

@@ -10,6 +10,7 @@ from dslmut.checking import knowledge as kn
 from dslmut.checking.arguments import meet
 from dslmut.checking.builtin_calls import BUILTIN_CLASSES, call_builtin
 from dslmut.checking.entities import Function, Kind, Role, Type
+from dslmut.checking.facts import Note
 from dslmut.checking.lattice import (
     NOTHING,
     PLAIN_VALUE,
@@ -22,7 +23,7 @@ from dslmut.checking.lattice import (
     partial,
     with_contents,
 )
-from dslmut.checking.origins import Origin
+from dslmut.checking.origins import Origin, Root
 from dslmut.checking.summaries import given_back
 from dslmut.checking.values import is_tensor
 from dslmut.checking.walk import Walk
@@ -55,7 +56,7 @@ def result(
     values = [g.value for g in given] + ([receiver] if receiver is not None else [])
     found = given_back(walk, node, function, given, receiver)
     if found is not None:
-        return walk.field_read(node, found)
+        return _read(walk, node, found)
     if function.result_known:
         return known_result(walk, node, function.result, values)
     return unknown_result(walk, node, values)
@@ -72,6 +73,16 @@ def _fresh(walk: Walk, node: ast.AST, function: Function, given: list[Given]) ->
         return made
     models = [g.value for g in given if g.value.type.kind is Kind.MODEL]
     return with_contents(made, *models) if models else made
+
+
+def _read(walk: Walk, node: ast.Call, value: Value, depth: int = 3) -> Value:
+    """Return what a call gives: perhaps a field, or a container with fields, made for the caller."""
+    made = all(o.root is Root.FRESH for o in value.origins)
+    if value.type.kind is not Kind.CONTAINER or not made or not depth:
+        return walk.field_read(node, value)
+    walk.facts.note(node, Note.CONTAINER)
+    contents = tuple(_read(walk, node, v, depth - 1) for v in value.contents)
+    return value._replace(contents=contents)
 
 
 def computed(walk: Walk, node: ast.Attribute, getter: Function, owner: Value) -> Value:

@@ -271,7 +271,9 @@ def _reached(walk: Walk, origin: Origin, arguments: Mapping[str, Value]) -> Valu
     """Return what a parameter, or a part of it, is for these arguments; None for other things."""
     if origin.root not in (Root.PARAM, Root.MUT):
         return None
-    value = arguments.get(origin.name, NOTHING)._replace(reads=frozenset(), entity=None)
+    value = arguments.get(origin.name, NOTHING)._replace(reads=frozenset())
+    if origin.path:
+        value = value._replace(entity=None)
     for step in origin.path:
         if step in ("[]", ANYWHERE):
             value = part(value, step)

@@ -247,7 +247,8 @@ class _Rewriter:
         if not self.facts.is_copied(node) or id(node) in self._covered:
             return self._expression(node)
         self._covered.update(map(id, inside_of_view(node)))
-        return placed(runtime_call("snapshot", self._expression(node)), node)
+        name = "snapshots" if self.facts.has(node, Note.CONTAINER) else "snapshot"
+        return placed(runtime_call(name, self._expression(node)), node)
 
     def _expression(self, node: ast.expr) -> ast.expr:
         if isinstance(node, ast.Call):

@@ -53,6 +53,7 @@ __all__ = [
     "refused",
     "slice",
     "snapshot",
+    "snapshots",
     "spurious",
     "stored",
     "type",
@@ -316,6 +317,16 @@ def snapshot(value: Any) -> Any:
     if torch.compiler.is_compiling():
         return _snapshot(value)
     return value.clone()
+
+
+def snapshots(value: Any) -> Any:
+    """Return what a function has given back, with the fields in it as they are now."""
+    kind = type(value)
+    if kind is tuple or kind is list:
+        return kind([snapshots(v) for v in value])
+    if kind is dict:
+        return {k: snapshots(v) for k, v in value.items()}
+    return snapshot(value)
 
 
 def apart(value: Any) -> Any:
