@@ -28,7 +28,7 @@ from dslmut.checking.lattice import (
 from dslmut.checking.methods import call_method
 from dslmut.checking.results import construct, result, unknown_result
 from dslmut.checking.running import age_what_may_change, follow
-from dslmut.checking.values import is_tensor, now
+from dslmut.checking.values import constant_parts, is_tensor, now
 from dslmut.checking.walk import Walk
 
 
@@ -93,7 +93,10 @@ def apply(walk: Walk, node: ast.Call, callee: Value, given: list[Given]) -> Valu
         out = fresh_tensor(walk.fresh(node, Kind.TENSOR), *(g.value for g in given))
         walk.forward_runs(callee)
         return walk.differentiable(out, callee)
-    found = unknown_result(walk, node, [g.value for g in given])
+    values = [g.value for g in given]
+    if not walk.restricted:  # a function that others gave to this one: it may cut anything off
+        values = list(map(constant_parts, values))
+    found = unknown_result(walk, node, values)
     if callee.type.kind is Kind.CALLABLE and callee.contents:
         return walk.field_read(node, join(now(join_all(callee.contents)), found))
     return found
