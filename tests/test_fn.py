@@ -736,3 +736,31 @@ class Counter(nn.Module):
         for call in (m.first, m.second):
             with pytest.raises(CheckError, match="E1103(.|\n)*may change its receiver"):
                 call()
+
+
+INNER = """
+from torch import Tensor, nn
+from dslmut import Mut, fn
+
+@fn
+def inner(m: Mut[nn.Linear], x: Tensor) -> Tensor:
+    for p in m.parameters():
+        p.data.sub_(0.1)
+    return m(x).sum()
+"""
+OUTER = """
+from torch import Tensor, nn
+from dslmut import Mut, fn, mut, value_and_grad
+from inner_module import inner
+
+@fn
+def outer(m: Mut[nn.Linear], x: Tensor) -> None:
+    value_and_grad(inner, mut(m), x)
+"""
+
+
+def test_a_label_in_another_file_is_shown(load) -> None:
+    load(INNER, "inner_module")
+    with pytest.raises(CheckError, match="E1106") as caught:
+        load(OUTER)
+    assert "8 |         p.data.sub_(0.1)" in str(caught.value)

@@ -21,6 +21,7 @@ from dslmut.checking.scopes import is_generator
 from dslmut.checking.source import Definition, Source
 from dslmut.diagnostics.exceptions import CheckError
 from dslmut.diagnostics.model import Span
+from dslmut.diagnostics.render import read_lines
 from dslmut.functions import runtime
 from dslmut.functions.locate import locate, readable
 from dslmut.functions.plan import RUNTIME, SPEC, Plan
@@ -117,7 +118,8 @@ def _raise_found(analysis: Analysis, source: Source) -> None:
     if analysis.diagnostics:
         # The parsed text, not the file: a notebook cell or generated code may be gone from disk.
         raise CheckError(
-            analysis.diagnostics, lambda path: source.lines if path == source.path else ()
+            analysis.diagnostics,
+            lambda path: source.lines if path == source.path else read_lines(path),
         )
 
 
