@@ -16,6 +16,7 @@ from dslmut.checking.facts import Facts, Signature
 from dslmut.checking.resolve import Resolver, read_annotation, read_parameters
 from dslmut.checking.rules import (
     aliasing,
+    bodies,
     differentiating,
     escape,
     fields,
@@ -132,6 +133,7 @@ def check_file(path: Path, project: Project, text: str | None = None) -> list[Di
 def check_source(source: Source, file: ModuleFile) -> list[Diagnostic]:
     """Check every function of a module, and the calls in its plain code."""
     found = list(_check_plain(source, file))
+    found += bodies.check_bodies(source, StaticResolver(file))
     for definition in source.definitions:
         resolver = StaticResolver(file, definition)
         node = definition.node

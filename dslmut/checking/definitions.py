@@ -124,6 +124,18 @@ def class_from(
     )
 
 
+def is_declared_model(cls: Class | None) -> bool:
+    """Say whether a class is made of ``dslmut.Model``, so that it declares its fields."""
+    if cls is None:
+        return False
+    members = cls.members
+    bases = members.bases if isinstance(members, SourceMembers) else ()
+    return any(b is not None and (b.key == DECLARED or is_declared_model(b)) for b in bases)
+
+
+DECLARED = "dslmut.Model"
+
+
 def base_of(node: ast.expr, resolver: Resolver) -> Class | None:
     """Return a base class; ``Generic[T]`` and its like are ordinary ones."""
     entity = entity_of(node.value if isinstance(node, ast.Subscript) else node, resolver)
@@ -143,7 +155,7 @@ class SourceMembers(Members):
         of_torch: bool = False,
     ) -> None:
         self._node, self._source, self._resolver = node, source, resolver
-        self._bases, self._kind, self._of_torch = bases, kind, of_torch
+        self.bases, self._kind, self._of_torch = bases, kind, of_torch
 
     def field(self, name: str) -> Type | None:
         """Return the type of a declared field or of an attribute that a method sets."""
@@ -165,9 +177,9 @@ class SourceMembers(Members):
 
     def names(self) -> frozenset[str] | None:
         """Return all names, or None where a base is unknown or names are computed."""
-        if self._open or any(b is None for b in self._bases):
+        if self._open or any(b is None for b in self.bases):
             return None
-        inherited = [b.members.names() for b in self._bases if b is not None]
+        inherited = [b.members.names() for b in self.bases if b is not None]
         known = [n for n in inherited if n is not None]
         if len(known) != len(inherited):
             return None
@@ -175,7 +187,7 @@ class SourceMembers(Members):
         return own.union(*known)
 
     def _inherited(self, question: str, name: str):
-        for base in self._bases:
+        for base in self.bases:
             found = getattr(base.members, question)(name) if base is not None else None
             if found is not None:
                 return found

@@ -111,6 +111,11 @@ class Source:
             )
         return known
 
+    @property
+    def classes(self) -> list[ast.ClassDef]:
+        """All classes, the outer ones before those inside them."""
+        return [n for n, _ in self._scopes if isinstance(n, ast.ClassDef)]
+
     @functools.cached_property
     def nesting(self) -> frozenset[ast.AST]:
         """The functions and classes with others inside of them."""

@@ -102,6 +102,7 @@ def _class(dotted: str, bare: str) -> Class:
     kind = _KINDS[dotted]
     members: Members = ModuleMembers() if kind is Kind.MODEL else en.NoMembers()
     key = "torch.nn.Module" if kind is Kind.MODEL else bare
+    key = dotted if dotted == "dslmut.Model" else key
     return Class(bare, kind, key=key, members=members)
 
 
