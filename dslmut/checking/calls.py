@@ -25,7 +25,8 @@ from dslmut.checking.lattice import (
     join_all,
     part,
 )
-from dslmut.checking.methods import call_method
+from dslmut.checking.methods import call_method, changed_by
+from dslmut.checking.resolve import last_name
 from dslmut.checking.results import construct, result, unknown_result
 from dslmut.checking.running import age_what_may_change, follow
 from dslmut.checking.values import constant_parts, is_tensor, now
@@ -113,6 +114,10 @@ def _called_back(walk: Walk, node: ast.Call, given: list[Given]) -> None:
     """The functions that a call gets may be called by it, and generators asked for items."""
     for argument in given:
         entity = argument.value.entity
+        if isinstance(entity, Bound) and last_name(node.func) != "partial":  # call(m.eval)
+            for receiver in argument.value.contents:
+                touched = changed_by(receiver, entity.name)
+                walk.change(argument.node, argument.subject, touched, Verb.METHOD, entity.name)
         if not isinstance(entity, Function) or follow(walk, entity, None, node) is None:
             age_what_may_change(walk, argument.value)
 
