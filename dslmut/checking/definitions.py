@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 import functools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from dslmut.checking import entities as en
 from dslmut.checking.entities import (
@@ -74,6 +75,15 @@ def function_from(
         getter=bool(names & {"property", "cached_property"}),
         text=functools.partial(Text, node, source, resolver),
     )
+
+
+def opened(function: Function, given: int, named: Collection[str | None]) -> Function:
+    """Return a function that has got some of its arguments: what it takes besides.
+
+    Its text is left out, since it would be read with other parameters.
+    """
+    rest = [p for p in (function.parameters or ())[given:] if p.name not in named]
+    return replace(function, parameters=tuple(rest), text=None)
 
 
 def function_of_lambda(node: ast.Lambda, source: Source, resolver: Resolver) -> Function:

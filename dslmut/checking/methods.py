@@ -13,7 +13,7 @@ from dslmut.checking.differentiation import backward, note_writes
 from dslmut.checking.entities import Function, Kind, Role
 from dslmut.checking.facts import Call, Passed, Verb
 from dslmut.checking.lattice import PLAIN_VALUE, Given, Value, fresh_tensor, holding, join, part
-from dslmut.checking.origins import Origin
+from dslmut.checking.origins import Origin, Root
 from dslmut.checking.results import construct, result, unknown_result
 from dslmut.checking.trees import is_super, root_name
 from dslmut.checking.values import cut_off
@@ -46,7 +46,7 @@ def call_method(
         walk.rewritten(node, touched, trained=True)
     if value.type.kind is Kind.STATE and name == "step":
         walk.change(node, receiver.subject, value.held, Verb.METHOD, "step")
-        walk.rewritten(node, value.reachable, trained=True)
+        walk.rewritten(node, value.reachable | _only_model(walk), trained=True)
     if name == "step":  # scaler.step(opt) is trusted to be allowed, and steps
         for state in (value, *(g.value for g in given)):
             if state.type.kind is Kind.STATE:
@@ -54,6 +54,17 @@ def call_method(
     if value.type.kind in (Kind.CONTAINER, Kind.UNKNOWN, Kind.OBJECT):
         _fill(walk, node, name, receiver, given)
     return _method_result(walk, node, name, value, given)
+
+
+def _only_model(walk: Walk) -> frozenset[Origin]:
+    """Return the model of a state that came as a parameter: the one that may change beside it."""
+    signature = walk.root.signature
+    changing = [p for p in signature.parameters if p.mut] if signature is not None else []
+    models = [p for p in changing if p.type.kind is Kind.MODEL]
+    states = [p for p in changing if p.type.kind is Kind.STATE]
+    if len(models) != 1 or len(states) != 1:
+        return frozenset()
+    return frozenset({Origin(Root.MUT, models[0].name, Kind.MODEL)})
 
 
 def _assigns(walk: Walk, node: ast.Call, value: Value, given: list[Given]) -> None:

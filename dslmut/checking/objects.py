@@ -68,6 +68,10 @@ def entity_from(found: object, name: str, module: str = "") -> Entity | None:
         | types.MethodDescriptorType,
     ):
         return Function(name, Role.BUILTIN, qualified=f"{module}.{name}" if module else "")
+    if type(found) is functools.partial:
+        inner = entity_from(found.func, name, module)
+        if isinstance(inner, Function):
+            return definitions.opened(inner, len(found.args), found.keywords)
     if typing.get_origin(found) is not None or isinstance(found, types.UnionType):
         return _alias(found)
     if generic.is_open(found):

@@ -263,7 +263,8 @@ def _assigned(value: ast.expr, resolver: StaticResolver) -> Entity | None:
             annotation = read_annotation(value, resolver)
             return Alias(annotation) if annotation.type != UNKNOWN or annotation.mut else None
         case ast.Call():
-            made = _decorated(value, resolver) or generic.variable_from(value, resolver)
+            made = _decorated(value, resolver) or _partial(value, resolver)
+            made = made or generic.variable_from(value, resolver)
             return made or definitions.instance_of(value, resolver)
         case ast.Constant():
             return Instance(read_annotation(ast.Constant(None), resolver).type)
@@ -278,6 +279,18 @@ def _decorated(value: ast.Call, resolver: StaticResolver) -> Entity | None:
     if not isinstance(inner, Function):
         return None
     return replace(inner, role=Role.FN)
+
+
+def _partial(value: ast.Call, resolver: StaticResolver) -> Entity | None:
+    """Return what ``half = functools.partial(scale, by=0.5)`` makes: the parameters that are open."""
+    maker = entity_of(value.func, resolver)
+    if not isinstance(maker, Function) or maker.qualified != "functools.partial" or not value.args:
+        return None
+    inner = entity_of(value.args[0], resolver)
+    stars = any(isinstance(a, ast.Starred) for a in value.args)
+    if not isinstance(inner, Function) or stars or any(k.arg is None for k in value.keywords):
+        return None
+    return definitions.opened(inner, len(value.args) - 1, {k.arg for k in value.keywords})
 
 
 def _top_level(body: Iterable[ast.stmt]) -> Iterator[tuple[str, ast.stmt]]:

@@ -91,12 +91,14 @@ def _check(comment: Ignore, found: list[Diagnostic], source: Source) -> Iterator
     unused = [c for c in dict.fromkeys(comment.codes) if c not in used]
     if not unused:
         return
-    rest = ", ".join(c for c in comment.codes if c in used)
-    yield IgnoresNothing.at(
-        comment.span,
-        "; ".join(_said(c, _is_alone(comment, source)) for c in unused),
-        fix=_with_codes(comment, rest) if rest else _without(comment, source),
-    )
+    meant = {c: registry.nearest(c) for c in unused if c not in registry.CODES}
+    right = [meant.get(c, c) for c in comment.codes]
+    rest = ", ".join(dict.fromkeys(c for c in right if c in used))
+    alone = _is_alone(comment, source)
+    fix = _with_codes(comment, rest) if rest else _without(comment, source)
+    if alone and not rest:
+        fix = Fix("write it at the end of the line that it is for, or remove it")
+    yield IgnoresNothing.at(comment.span, "; ".join(_said(c, alone) for c in unused), fix=fix)
 
 
 def _said(code: str, alone: bool) -> str:

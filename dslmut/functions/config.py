@@ -35,7 +35,8 @@ class Config:
     checks: bool
 
     def __init__(self) -> None:
-        self.checks = os.environ.get("DSLMUT_CHECKS", "1") not in ("0", "false", "off")
+        said = os.environ.get("DSLMUT_CHECKS", "1").strip().lower()
+        self.checks = said not in ("0", "false", "off", "no")
 
     @contextmanager
     def _set(self, settings: Settings) -> Iterator[None]:

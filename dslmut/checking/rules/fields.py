@@ -53,7 +53,8 @@ def _no_such_field(event: FieldSet, source: Source) -> Diagnostic | None:
     names = cls.members.names()
     if names is None or event.name in names:
         return None
-    near = difflib.get_close_matches(event.name, names, n=1)
+    own = sorted(n for n in names - MODULE_NAMES | {"training"} if cls.members.field(n) is not None)
+    near = difflib.get_close_matches(event.name, own, n=1)
     span = _attribute_name(event.node, source)
     fix = Fix(f"declare it in the class: `{event.name}: ...`")
     if near:

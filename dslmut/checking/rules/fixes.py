@@ -35,7 +35,13 @@ def fix_for(
             f"keep the modules in one model: write `{name}: {wanted}`, and `mut({name})` at the calls"
         )
     if origin.kind not in MARKABLE:
-        return Fix(_KEPT if change.verb is Verb.ARGUMENT else _value_fix(change, source))
+        if parameter is not None and parameter.type.kind is Kind.MODEL:  # *ms: Net
+            return Fix(
+                f"keep the modules in one model: write `{name}: Mut[nn.ModuleList]`, and `mut({name})` at the calls"
+            )
+        value = origin.kind in (Kind.TENSOR, Kind.FIELD, Kind.UNKNOWN)
+        kept = change.verb is Verb.ARGUMENT or not value
+        return Fix(_KEPT if kept else _value_fix(change, source))
     if parameter is None:
         return Fix(
             f"pass it as a parameter `{name}: Mut[...]`, and write `mut({name})` at the calls"
@@ -81,6 +87,8 @@ def _value_fix(change: Change, source: Source) -> str:
     match change.verb:
         case Verb.AUGMENT:
             return f"make a new tensor: `{name} = {name} {change.name} ...`"
+        case Verb.METHOD if change.name in kn.OWN_ATTRIBUTES:
+            return f"make a tensor of your own on the same values: `{name} = {name}.detach().requires_grad_()`"
         case Verb.METHOD if kn.in_place(change.name):
             new = change.name.rstrip("_")
             return f"make a new tensor: `{name} = {name}.{new}(...)`, or copy it first: `{name} = {name}.clone()`"
