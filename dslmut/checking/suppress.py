@@ -97,7 +97,7 @@ def _check(comment: Ignore, found: list[Diagnostic], source: Source) -> Iterator
     alone = _is_alone(comment, source)
     fix = _with_codes(comment, rest) if rest else _without(comment, source)
     if alone and not rest:
-        fix = Fix("write it at the end of the line that it is for, or remove it")
+        fix = Fix("write it at the end of the line that it is for, or remove it", fix.edits)
     yield IgnoresNothing.at(comment.span, "; ".join(_said(c, alone) for c in unused), fix=fix)
 
 
