@@ -855,3 +855,27 @@ def test_a_models_own_setattr_is_asked_for_plain_attributes() -> None:
     assert m.seen == [("steps", 3), ("steps", 4)]
     assert m.steps == 4
     assert m.w is w
+
+
+class Bag:
+    """An ordinary object, with slots, so that assigning another attribute fails."""
+
+    __slots__ = ("items",)
+
+
+@fn
+def in_order(bag: Bag, xs: list) -> None:
+    bag.missing, xs[0] = 1, 2
+
+
+@fn
+def chained(o, xs: list) -> None:
+    o = [o.f, *xs[0]] = xs
+
+
+def test_targets_are_stored_in_the_order_of_the_text() -> None:
+    for run in (lambda xs: in_order(Bag(), xs), lambda xs: chained(None, xs)):
+        xs = [1, 2, 3]
+        with pytest.raises(AttributeError):
+            run(xs)
+        assert xs == [1, 2, 3]

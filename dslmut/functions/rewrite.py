@@ -152,9 +152,7 @@ class _Rewriter:
         yield placed(_named(source, value), node)
         for target in targets:
             yield from (placed(s, node) for s in self._spread(target, source, stores))
-        checked = stores if len(stores) > 1 else []
-        for name, arguments in (*((CHECKS[n], a) for n, a in checked), *stores):
-            yield placed(ast.Expr(runtime_call(name, *arguments)), node)
+        yield from (placed(s, node) for s in _carried_out(stores))
 
     def _spread(self, target: ast.expr, source: str, stores: list[Store]) -> Iterator[ast.stmt]:
         """Give a target what is in a temporary; what has to be checked first is put off."""
@@ -180,6 +178,9 @@ class _Rewriter:
                     kept.append((yield from self._held(place, target)))
                 stores.append((name, [new, *kept]))
             case _:
+                if not isinstance(target, ast.Name):  # others may see it: in the order of the text
+                    yield from _carried_out(stores)
+                    stores.clear()
                 yield ast.Assign([self._copied(target)], value)
 
     def _store(self, target: ast.Attribute | ast.Subscript, value: ast.expr) -> Store:
@@ -326,6 +327,13 @@ class _Rewriter:
     def _mangled(self, name: str) -> str:
         """Return an attribute's name as Python would mangle it in the class around it."""
         return mangled(self._class_name, name)
+
+
+def _carried_out(stores: list[Store]) -> Iterator[ast.stmt]:
+    """Yield the statements that store; of several, all are checked before the first is made."""
+    checks = [(CHECKS[name], arguments) for name, arguments in stores] if len(stores) > 1 else []
+    for name, arguments in (*checks, *stores):
+        yield ast.Expr(runtime_call(name, *arguments))
 
 
 def _named(name: str, value: ast.expr) -> ast.stmt:
