@@ -12,7 +12,7 @@ from types import FunctionType, ModuleType
 from dslmut.checking.analysis import check_file, check_source
 from dslmut.checking.depth import room
 from dslmut.checking.entities import Entity
-from dslmut.checking.files import files_of
+from dslmut.checking.files import files_of, unreadable
 from dslmut.checking.objects import entity_from
 from dslmut.checking.source import parse
 from dslmut.checking.static import ModuleFile, Project
@@ -34,11 +34,10 @@ def check(module: ModuleType | str | os.PathLike[str], /) -> None:
 
     Raises:
         CheckError: All that is found, in one error; each is one of its ``.diagnostics``. E1109
-            where the source cannot be found.
+            where the source cannot be found, or is no Python.
         TypeError: If *module* is something else.
         ModuleNotFoundError: If no module of that name is loaded.
         OSError: If a file cannot be read.
-        SyntaxError: If a file cannot be parsed.
 
     Example:
         >>> import steps
@@ -94,7 +93,20 @@ def _check_files(paths: list[Path], project: Project) -> Iterator[Diagnostic]:
         raise error
 
     for path in files_of(paths, failed):
-        yield from check_file(path, project)
+        try:
+            yield from check_file(path, project)
+        except (SyntaxError, ValueError, RecursionError) as error:
+            yield _unreadable(path, error)  # the others are checked all the same
+
+
+def _unreadable(path: Path, error: Exception) -> Diagnostic:
+    line = (getattr(error, "lineno", None) or 1, max((getattr(error, "offset", None) or 1) - 1, 0))
+    place = Position(*line)
+    return SourceUnavailable.at(
+        Span(str(path), place, place),
+        unreadable(path, error),
+        fix="let Python compile the file first",
+    )
 
 
 def _unavailable(module: ModuleType, path: str | None) -> Diagnostic:
