@@ -9,6 +9,7 @@ import os
 import py_compile
 import subprocess
 import sys
+import tempfile
 import time
 import types
 import zipfile
@@ -55,7 +56,11 @@ class Notebook:
         return name
 
 
-@pytest.fixture(params=["<ipython-input-{}-0a1b>", "/tmp/ipykernel_77/{}.py", "<cell {}>"])
+CELLS = ["<ipython-input-{}-0a1b>", f"{tempfile.gettempdir()}/ipykernel_77/{{}}.py", "<cell {}>"]
+"""How IPython, Jupyter and others name the texts of cells."""
+
+
+@pytest.fixture(params=CELLS, ids=["IPython", "Jupyter", "others"])
 def notebook(request: pytest.FixtureRequest) -> Notebook:
     return Notebook(request.param)
 

@@ -77,8 +77,8 @@ def check_differentiated(walk: Walk, node: ast.Call, by: Function, given: list[G
         if repeats or differentiated:
             walk.facts.record(Late(node, write.place, origin, by.name))
             return
-    unmarked = [p for p in function.parameters or () if p.mut]
-    if repeats and unmarked and function.definition is not None:
+    changes = any(p.mut for p in function.parameters or ())
+    if repeats and changes and function.definition is not None:
         origin = next((o for g in given[1:] if g.marked for o in g.value.origins), None)
         if origin is not None:
             walk.facts.record(Late(node, function.definition, origin, by.name))

@@ -87,10 +87,9 @@ def bound(
         arguments[parameters.pop(0).name] = receiver
     for argument, parameter in matched(parameters, given):
         if parameter is not None:
-            known = arguments.get(parameter.name, NOTHING)
             value = argument.value
             if parameter.passing in (Passing.STAR, Passing.DOUBLE_STAR):
-                value = with_contents(known or Value(en.container()), value)
+                value = with_contents(arguments.get(parameter.name, Value(en.container())), value)
             arguments[parameter.name] = value
     return arguments
 
