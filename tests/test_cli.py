@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -161,3 +162,11 @@ def test_the_demo_trains(capsys: pytest.CaptureFixture[str]) -> None:
     assert first > middle > last
     assert out.count("E1102") == 2
     assert out.count("E1103") == 1
+
+
+def test_the_collector_of_garbage_is_left_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "fine.py"
+    path.write_text("x = 1\n")
+    before = gc.get_threshold()
+    assert main(["check", str(path)]) == 0
+    assert gc.get_threshold() == before

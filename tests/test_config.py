@@ -131,7 +131,7 @@ def test_a_compiler_sees_no_setting() -> None:
     assert len(graphs) == 1, "turning it off compiles nothing again"
 
 
-@pytest.mark.parametrize("setting", [None, "1", "0", "false", "off"])
+@pytest.mark.parametrize("setting", [None, "1", "0", "false", "False", "off", "no"])
 def test_the_environment_gives_the_first_value(setting: str | None) -> None:
     code = (
         "import sys, dslmut as dm; first = dm.config.checks; assert 'torch' not in sys.modules\n"

@@ -43,9 +43,6 @@ def kept_by(owner: Value, value: Value) -> Value:
 def attribute_owners(owner: Value, name: str) -> Iterator[Origin]:
     """Yield those origins of an object for which assigning an attribute is a change."""
     kind = owner.type.kind
-    if kind is Kind.OBJECT:  # `m.config` is a part of the model as well
-        yield from (o for o in owner.origins if o.path and o.kind in en.MARKABLE)
-        return
     if name == "grad" or kind in (Kind.PLAIN, Kind.CONTAINER, Kind.CALLABLE):
         return
     if kind in (Kind.TENSOR, Kind.FIELD):
