@@ -11,13 +11,13 @@ from torch import Tensor
 
 from dslmut.optim import compiling
 from dslmut.optim.fitting import fit_gradient, fit_states
+from dslmut.optim.following import Schedules
 from dslmut.optim.layouts import Layouts, layout
 from dslmut.optim.numbers import Group, Item, Numbers, Slot
 from dslmut.optim.options import Options
 from dslmut.optim.plan import Entry, plan
 from dslmut.optim.programs import Program, program_of
 from dslmut.optim.ready import Ready, States, Steps, gathered, inputs_of
-from dslmut.optim.schedules import Schedules
 from dslmut.optim.trace import Subject
 
 REMEMBERED = 32
