@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from dslmut.optim.define import Configured as Configured
     from dslmut.optim.define import optimizer as optimizer
     from dslmut.optim.functional import update as update
+    from dslmut.optim.grouping import group as group
+    from dslmut.optim.grouping import groups as groups
     from dslmut.optim.reporting import diagnostic as diagnostic
     from dslmut.optim.reporting import metric as metric
     from dslmut.optim.reporting import record as record
@@ -62,6 +64,7 @@ _HOMES = {
     "dslmut.optim.context": "Ctx Curriculum Hyper Stage",
     "dslmut.optim.define": "Configured optimizer",
     "dslmut.optim.functional": "update",
+    "dslmut.optim.grouping": "group groups",
     "dslmut.optim.reporting": "diagnostic metric record",
     "dslmut.optim.states": "Update defstate optimizer_update",
 }
@@ -96,6 +99,8 @@ __all__ = [
     "extern",
     "fn",
     "grad",
+    "group",
+    "groups",
     "metric",
     "mut",
     "optimizer",

@@ -144,5 +144,5 @@ def test_the_public_list_is_the_one_that_is_written_down() -> None:
     assert sorted(dslmut.__all__) == sorted(
         "FRESH MUT CheckError Configured Ctx Curriculum DslmutError FieldError Fresh Gradient Hyper Index Model Mut "
         "MutationError OptState OptimizerError Stage Update buffer check config defstate diagnostic eval_mode extern "
-        "fn grad metric mut optimizer optimizer_update param record set_field update value_and_grad".split()
+        "fn grad group groups metric mut optimizer optimizer_update param record set_field update value_and_grad".split()
     )

@@ -40,6 +40,7 @@ _KINDS = {
     "torch.optim.optimizer.Optimizer": Kind.STATE,
     "dslmut.Model": Kind.MODEL,
     "dslmut.OptState": Kind.STATE,
+    "dslmut.groups": Kind.STATE,
     "dslmut.Ref": Kind.REFERENCE,
 }
 

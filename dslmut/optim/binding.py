@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from dslmut.functions.gradients import Gradient
 from dslmut.optim import checkpoint, compiling
+from dslmut.optim.bindable import Bindable
 from dslmut.optim.define import Configured, Optimizer
 from dslmut.optim.hyperparameters import FOREIGN, RESERVED, fitted, unknown
 from dslmut.optim.numbers import Group, Item, ParamGroup
@@ -20,7 +21,6 @@ from dslmut.optim.parameters import (
     bad_binding,
     check_names,
     check_parameters,
-    groups_of,
     is_lazy,
     opened,
     overlapping,
@@ -40,7 +40,7 @@ class OptState(torch.optim.Optimizer, Generic[M]):
     ``opt.state[p]`` under their declared names, beside ``updates``, the number of updates.
 
     Args:
-        configured: The rule.
+        rule: The rule, or several of them in groups.
         target: A model, its parameters, named parameters, or torch-style groups.
         options: Of the run.
 
@@ -48,12 +48,13 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         OptimizerError: E-OPT-002 to E-OPT-006 and E-OPT-020 to E-OPT-026.
     """
 
-    def __init__(self, configured: Configured, target: Any, options: Options | None = None) -> None:
-        self._configured, self._options = configured, options or Options()
-        groups, self._model_name = groups_of(target)
+    def __init__(self, rule: Bindable, target: Any, options: Options | None = None) -> None:
+        rules, self._options = rule.rules(), options or Options()
+        self._rule = rules[0] if len(rules) == 1 else None  # of groups that do not say theirs
+        groups, self._model_name = rule.arranged(target)
         self._named = any("param_names" in g for g in groups)
         self._runner: Runner | None = None
-        super().__init__(groups, dict(configured.hyperparameters))
+        super().__init__(groups, _common(rules))
         self._prepare()
 
     # -- groups ------------------------------------------------------------------------------
@@ -62,7 +63,8 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         """Add a group of parameters, as torch's optimizers do.
 
         Args:
-            param_group: ``params``, and hyperparameters that differ from the defaults.
+            param_group: ``params``, hyperparameters that differ from the defaults, and under
+                ``optimizer`` a configured rule, if it is another one.
 
         Raises:
             OptimizerError: E-OPT-002 for an unknown or unfitting hyperparameter, E-OPT-005 for
@@ -81,8 +83,9 @@ class OptState(torch.optim.Optimizer, Generic[M]):
 
     def _complete(self, group: dict[str, Any], before: Sequence[dict[str, Any]]) -> ParamGroup:
         """Return a group with names, hyperparameters and count, all of them checked."""
-        definition = self._configured.definition
-        values = dict(self._configured.hyperparameters)
+        rule = self._rule_of(group)
+        group = {n: v for n, v in group.items() if n != "optimizer"}
+        definition, values = rule.definition, dict(rule.hyperparameters)
         for name, value in group.items():
             known = definition.hyperparameters.get(name)
             if known is not None:
@@ -92,11 +95,32 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         schedules = {n: v for n, v in values.items() if _is_scheduled(definition, n, v)}
         step = max((g["step"] for g in before), default=0)
         defaults = {"step": step, "rule": definition.__name__}
-        complete = ParamGroup({**defaults, **group, **values, **_shown(schedules)}, schedules)
+        shown = {**defaults, **group, **values, **_shown(schedules)}
+        complete = ParamGroup(shown, definition, schedules)
         check_parameters(group["params"], before)
         self._name(complete, before)
         check_names([n for g in (*before, complete) for n in g.get("param_names", ())])
         return complete
+
+    def _rule_of(self, group: dict[str, Any]) -> Configured:
+        """Return the rule of a group that is new: its own, that of all, or that of a namesake."""
+        rule = group.get("optimizer", self._rule)
+        if isinstance(rule, Configured):
+            return rule
+        if rule is not None:
+            raise bad_binding(
+                f"`optimizer` of a group is a configured rule, not a `{type(rule).__name__}`",
+                'write `{"params": [...], "optimizer": adamw(lr=1e-3)}`',
+            )
+        for known in () if self._runner is None else self._runner.groups:
+            if known.shown["rule"] == group.get("rule"):
+                current = _current(known.shown)
+                values = {**current.hyperparameters, **known.shown.schedules}
+                return replace(current, hyperparameters=values)
+        raise bad_binding(
+            "this optimizer has several rules, and a new group does not say which it has",
+            'write `{"params": [...], "optimizer": adamw(lr=1e-3)}`',
+        )
 
     def _name(self, group: dict[str, Any], before: Sequence[dict[str, Any]]) -> None:
         """Give a further group names if the others have some: states are saved by name."""
@@ -120,7 +144,7 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         found = list(self._parameters())
         shared = overlapping([p for _, p, _ in found])
         items = [Item(i, number, p, name, i in shared) for i, (number, p, name) in enumerate(found)]
-        groups = [Group(self._configured.definition, g) for g in self.param_groups]  # pyright: ignore[reportArgumentType]
+        groups = [Group(g) for g in self.param_groups]  # pyright: ignore[reportArgumentType]
         runner = Runner(groups, items, self._options, self._compile_option(items))
         if self._runner is not None:
             runner.inherit(self._runner)
@@ -147,7 +171,7 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         for device in {i.parameter.device.type for i in items}:
             reason = compiling.missing_compiler(device)
             if reason is not None:
-                compiling.warn_uncompiled(self._configured.definition.__name__, reason)
+                compiling.warn_uncompiled(self._rule_names(), reason)
                 return False
         return True
 
@@ -250,24 +274,38 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         options = self._options
         if self._runner is not None:
             options = replace(options, ctx=self._runner.numbers.extra)
-        own = {n: self.__dict__[n] for n in ("_configured", "_model_name", "_named")}
+        own = {n: self.__dict__[n] for n in ("_rule", "_model_name", "_named")}
         return {**kept, **own, "_options": options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._runner = None
         super().__setstate__(state)
-        if "_configured" in self.__dict__:
+        if "_rule" in self.__dict__:
             self._prepare()
 
     def __repr__(self) -> str:
         count = sum(len(g["params"]) for g in self.param_groups)
         bound = f" of {self._model_name}" if self._model_name else ""
-        definition = self._configured.definition
-        rules = dict.fromkeys(
-            str(Configured(definition, {n: g.get(n) for n in definition.hyperparameters}))
-            for g in self.param_groups
-        )
+        rules = dict.fromkeys(str(_current(g)) for g in self.param_groups)
         return f"<{', '.join(rules)} for {count} parameters{bound}>"
+
+    def _rule_names(self) -> str:
+        return ", ".join(dict.fromkeys(g["rule"] for g in self.param_groups))
+
+
+def _current(group: dict[str, Any]) -> Configured:
+    """Return the rule of a group with the numbers that it has now."""
+    definition = group.definition  # pyright: ignore[reportAttributeAccessIssue]
+    return Configured(definition, {n: group.get(n) for n in definition.hyperparameters})
+
+
+def _common(rules: Sequence[Configured]) -> dict[str, Any]:
+    """Return the hyperparameters that all rules have: a scheduler looks there for what it may drive."""
+    return {
+        n: v
+        for n, v in rules[0].hyperparameters.items()
+        if all(n in r.hyperparameters for r in rules)
+    }
 
 
 _step_of: Callable[..., None] = OptState._step

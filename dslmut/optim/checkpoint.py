@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
@@ -33,7 +33,7 @@ def load(states: Any, runner: Runner, saved: Any) -> None:
         OptimizerError: E-OPT-007, and E-OPT-002 for a hyperparameter that does not fit; nothing
             was changed then.
     """
-    groups = _groups(saved, runner.groups[0].definition.__name__)
+    groups = _groups(saved, dict.fromkeys(g.definition.__name__ for g in runner.groups))
     numbers = _numbers(runner, groups)
     settings = [
         _settings(group, _source(runner, number, numbers, groups), groups)
@@ -58,17 +58,17 @@ def load(states: Any, runner: Runner, saved: Any) -> None:
     states.update(loaded)
 
 
-def _groups(saved: Any, rule: str) -> Sequence[Mapping[str, Any]]:
+def _groups(saved: Any, rules: Collection[str]) -> Sequence[Mapping[str, Any]]:
     if not isinstance(saved, Mapping) or not {"state", "param_groups"} <= set(saved):
         raise _foreign(
             "this is no state dict of an optimizer: it has no `state` and `param_groups`",
             "load what `opt.state_dict()` gave",
         )
     for group in saved["param_groups"]:
-        if group.get("rule") != rule:
+        if group.get("rule") not in rules:
             origin = f"`{group['rule']}`" if "rule" in group else "an optimizer of another library"
             raise _foreign(
-                f"the file was saved from {origin}, and this is `{rule}`",
+                f"the file was saved from {origin}, and this is `{', '.join(rules)}`",
                 "load it into an optimizer with the rule that it was saved from",
             )
     return saved["param_groups"]

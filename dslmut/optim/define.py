@@ -4,43 +4,37 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import (
     TYPE_CHECKING,
     Any,
-    ClassVar,
     Concatenate,
     Generic,
     ParamSpec,
     Protocol,
-    TypeAlias,
-    TypeVar,
     overload,
 )
 
-from torch import Tensor, nn
+from torch import Tensor
 
-from dslmut.checking.entities import Class, Instance, Kind, Type
+from dslmut.checking.entities import Class, Kind
 from dslmut.checking.live import LiveResolver
 from dslmut.checking.rules.optimizers import check_body
-from dslmut.diagnostics.codes.optimizers import BadBinding, BadHyperparameter
-from dslmut.diagnostics.exceptions import CheckError, MissingError, OptimizerError
+from dslmut.diagnostics.codes.optimizers import BadHyperparameter
+from dslmut.diagnostics.exceptions import CheckError, OptimizerError
 from dslmut.diagnostics.raising import user_span
 from dslmut.functions.locate import locate
-from dslmut.optim.context import Ctx, Curriculum, Hyper, Stage
+from dslmut.optim.bindable import Bindable, M, Parameters
+from dslmut.optim.context import Ctx, Hyper
 from dslmut.optim.hyperparameters import configured, declared
-from dslmut.optim.options import options
+from dslmut.optim.parameters import groups_of
 from dslmut.optim.states import Update
 
 if TYPE_CHECKING:
     from dslmut.optim.binding import OptState
 
 P = ParamSpec("P")
-M = TypeVar("M", bound=nn.Module)
-
-Parameters: TypeAlias = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
-"""What else an optimizer can be bound to: parameters, named ones, or torch-style groups."""
 
 
 class Optimizer(Generic[P]):
@@ -96,13 +90,8 @@ class Optimizer(Generic[P]):
         __qualname__: str
 
 
-_OF_BOUND_ONES = frozenset(
-    "step zero_grad param_groups state state_dict load_state_dict add_param_group diagnostics".split()
-)
-
-
 @dataclass(frozen=True)
-class Configured:
+class Configured(Bindable):
     """A rule with its hyperparameters: immutable, comparable, printable.
 
     Args:
@@ -110,67 +99,17 @@ class Configured:
         hyperparameters: All of them, by name.
     """
 
-    __dslmut__: ClassVar[Instance] = Instance(Type(Kind.STATE))
     definition: Optimizer[...]
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
 
-    @overload
-    def bind(
-        self,
-        target: M,
-        *,
-        curriculum: Curriculum | Sequence[Stage] | int | None = ...,
-        diagnostics_every: int | None = ...,
-        ctx: Mapping[str, float] | None = ...,
-        compile: bool | dict[str, Any] = ...,
-    ) -> OptState[M]: ...
-    @overload
-    def bind(
-        self,
-        target: Parameters,
-        *,
-        curriculum: Curriculum | Sequence[Stage] | int | None = ...,
-        diagnostics_every: int | None = ...,
-        ctx: Mapping[str, float] | None = ...,
-        compile: bool | dict[str, Any] = ...,
-    ) -> OptState[Any]: ...
-    def bind(
-        self,
-        target: Any,
-        *,
-        curriculum: Curriculum | Sequence[Stage] | int | None = None,
-        diagnostics_every: int | None = None,
-        ctx: Mapping[str, float] | None = None,
-        compile: bool | dict[str, Any] = True,
-    ) -> OptState[Any]:
-        """Bind the rule to a model; every body is traced, and every mistake in it found, now.
+    def arranged(self, target: Any) -> tuple[list[dict[str, Any]], str]:
+        """Return the groups of a target, all of them with this rule unless they have their own."""
+        groups, model = groups_of(target)
+        return [{"optimizer": self, **group} for group in groups], model
 
-        Args:
-            target: A model, its parameters, named parameters, or torch-style groups.
-            curriculum: What ``ctx.progress`` is counted from: a curriculum, its stages, or a
-                number of steps.
-            diagnostics_every: On each such step the diagnostics of the bodies are computed.
-            ctx: Further keys of ``ctx`` with their first values.
-            compile: False computes with plain torch operations; a dict is passed to
-                ``torch.compile``.
-
-        Raises:
-            OptimizerError: E-OPT-003 to E-OPT-006 and E-OPT-020 to E-OPT-026.
-        """
-        from dslmut.optim.binding import OptState
-
-        return OptState(self, target, options(curriculum, diagnostics_every, ctx, compile))
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            """Say what is missing to somebody who takes it for a bound optimizer (E-OPT-005)."""
-            if name not in _OF_BOUND_ONES:
-                raise AttributeError(f"'Configured' object has no attribute {name!r}")
-            rule = self.definition.__name__
-            message = f"this `{rule}` is configured, but not bound to a model: it has no `{name}`"
-            fix = f"bind it: `opt = {rule}(model, ...)`, or `.bind(model)`"
-            raise MissingError([BadBinding.at(user_span(), message, fix=fix)])
+    def rules(self) -> tuple[Configured, ...]:
+        """Return the one rule."""
+        return (self,)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Configured):

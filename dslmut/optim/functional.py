@@ -106,8 +106,8 @@ def _check_belongs(model: nn.Module, state: OptState[Any], g: Gradient[Any]) -> 
         )
     held = {id(p) for group in state.param_groups for p in group["params"]}
     if not all(id(p) in held for p in g._parameters):
-        rule = state._configured.definition.__name__
-        fix = f"bind one to this model: `{rule}(m, ...)`"
+        rules = state._rule_names()
+        fix = f"bind one to this model: `{'groups' if ',' in rules else rules}(m, ...)`"
         if state._model_name == name:
             fix += "; to copy a model with its state, `m, opt = copy.deepcopy((m, opt))`"
         raise _refused(

@@ -41,17 +41,21 @@ class Item:
 
 
 class ParamGroup(dict[str, Any]):
-    """A group of parameters as torch keeps it, which knows the schedules in it.
+    """A group of parameters as torch keeps it, which knows its rule and the schedules in it.
 
     Attributes:
+        definition: The rule.
         schedules: The hyperparameters that are, or contain, functions of ``ctx``.
     """
 
+    definition: Optimizer[...]
     schedules: Mapping[str, Any]
 
-    def __init__(self, group: Mapping[str, Any], schedules: Mapping[str, Any]) -> None:
+    def __init__(
+        self, group: Mapping[str, Any], definition: Optimizer[...], schedules: Mapping[str, Any]
+    ) -> None:
         super().__init__(group)
-        self.schedules = schedules
+        self.definition, self.schedules = definition, schedules
 
 
 def _is_plain(value: Any) -> bool:
@@ -65,12 +69,11 @@ class Group:
     """A group's rule and hyperparameters.
 
     Args:
-        definition: The rule.
         shown: Torch's dictionary, into which schedulers and people write.
     """
 
-    def __init__(self, definition: Optimizer[...], shown: ParamGroup) -> None:
-        self.definition, self.shown = definition, shown
+    def __init__(self, shown: ParamGroup) -> None:
+        self.definition, self.shown = shown.definition, shown
         self._seen: list[Any] = []
         self._values: dict[str, Any] = {}
 

@@ -137,6 +137,6 @@ def is_lazy(p: Tensor) -> bool:
     return nn.parameter.is_lazy(p) or p.is_meta
 
 
-def bad_binding(message: str, fix: str) -> DslmutError:
+def bad_binding(message: str, fix: str, why: str | None = None) -> DslmutError:
     """Return E-OPT-005."""
-    return BadBinding.raised(user_span(), message, fix=fix)
+    return BadBinding.raised(user_span(), message, fix=fix, why=why)

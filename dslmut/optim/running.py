@@ -262,7 +262,8 @@ class Runner:
             if self._option is not True:
                 raise
             reason = f"the compiler failed with {type(error).__name__}: {error}"
-            compiling.warn_uncompiled(self.groups[0].definition.__name__, reason)
+            rule = self.groups[ready.items[0].group].definition.__name__
+            compiling.warn_uncompiled(rule, reason)
             self._option = False
             return compiling.kernel(program, count, reporting, inputs, False)
 

@@ -1,0 +1,104 @@
+"""What can be bound to a model: a configured rule, or several in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, overload
+
+from torch import Tensor, nn
+
+from dslmut.checking.entities import Instance, Kind, Type
+from dslmut.diagnostics.codes.optimizers import BadBinding
+from dslmut.diagnostics.exceptions import MissingError
+from dslmut.diagnostics.raising import user_span
+from dslmut.optim.context import Curriculum, Stage
+from dslmut.optim.options import options
+
+if TYPE_CHECKING:
+    from dslmut.optim.binding import OptState
+    from dslmut.optim.define import Configured
+
+M = TypeVar("M", bound=nn.Module)
+
+Parameters: TypeAlias = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
+"""What else an optimizer can be bound to: parameters, named ones, or torch-style groups."""
+
+_OF_BOUND_ONES = frozenset(
+    "step zero_grad param_groups state state_dict load_state_dict add_param_group diagnostics "
+    "explain graph".split()
+)
+
+
+class Bindable:
+    """A rule, or several of them, with hyperparameters and without parameters."""
+
+    __dslmut__: ClassVar[Instance] = Instance(Type(Kind.STATE))
+
+    @overload
+    def bind(
+        self,
+        target: M,
+        *,
+        curriculum: Curriculum | Sequence[Stage] | int | None = ...,
+        diagnostics_every: int | None = ...,
+        ctx: Mapping[str, float] | None = ...,
+        compile: bool | dict[str, Any] = ...,
+    ) -> OptState[M]: ...
+    @overload
+    def bind(
+        self,
+        target: Parameters,
+        *,
+        curriculum: Curriculum | Sequence[Stage] | int | None = ...,
+        diagnostics_every: int | None = ...,
+        ctx: Mapping[str, float] | None = ...,
+        compile: bool | dict[str, Any] = ...,
+    ) -> OptState[Any]: ...
+    def bind(
+        self,
+        target: Any,
+        *,
+        curriculum: Curriculum | Sequence[Stage] | int | None = None,
+        diagnostics_every: int | None = None,
+        ctx: Mapping[str, float] | None = None,
+        compile: bool | dict[str, Any] = True,
+    ) -> OptState[Any]:
+        """Bind to a model; every body is traced, and every mistake in it found, now.
+
+        Args:
+            target: A model, its parameters, named parameters, or torch-style groups.
+            curriculum: What ``ctx.progress`` is counted from: a curriculum, its stages, or a
+                number of steps.
+            diagnostics_every: On each such step the diagnostics of the bodies are computed.
+            ctx: Further keys of ``ctx`` with their first values.
+            compile: False computes with plain torch operations; a dict is passed to
+                ``torch.compile``.
+
+        Raises:
+            OptimizerError: E-OPT-003 to E-OPT-006 and E-OPT-020 to E-OPT-026.
+        """
+        from dslmut.optim.binding import OptState
+
+        return OptState(self, target, options(curriculum, diagnostics_every, ctx, compile))
+
+    def arranged(self, target: Any) -> tuple[list[dict[str, Any]], str]:
+        """Return torch-style groups of a target, and the name of its model if it is one.
+
+        The rule of a group stands in it under ``optimizer``.
+        """
+        raise NotImplementedError
+
+    def rules(self) -> tuple[Configured, ...]:
+        """Return the rules, each with its hyperparameters."""
+        raise NotImplementedError
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what is missing to somebody who takes it for a bound optimizer (E-OPT-005)."""
+            if name not in _OF_BOUND_ONES:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            rule = ", ".join(r.definition.__name__ for r in self.rules())
+            message = f"this `{rule}` is configured, but not bound to a model: it has no `{name}`"
+            fix = f"bind it: `opt = {rule}(model, ...)`, or `.bind(model)`"
+            raise MissingError([BadBinding.at(user_span(), message, fix=fix)])
