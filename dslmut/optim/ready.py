@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from dslmut.optim import compiling
 from dslmut.optim.fitting import fit_gradient
 from dslmut.optim.layouts import Layouts
 from dslmut.optim.numbers import Item, Slot
-from dslmut.optim.plan import Call
+from dslmut.optim.plan import Call, Entry
 from dslmut.optim.programs import Program
 
 States = Mapping[Tensor, dict[str, Any]]
@@ -41,6 +41,23 @@ class Ready:
     def inputs(self, states: States, gradients: Mapping[int, Tensor]) -> list[Tensor]:
         """Return the tensors that its kernels take; KeyError if a state is missing."""
         return inputs_of(self.slot, self.program, self.items, states, gradients)
+
+
+@dataclass(eq=False)
+class Draft:
+    """What is to be planned for a step.
+
+    Args:
+        entries: The parameters.
+        programs: Their programs, by their numbers.
+        scalars: A scalar program for each slot, with a parameter whose numbers it is filled with.
+        branches: The programs that branch, each with a parameter and the number of its inputs.
+    """
+
+    entries: list[Entry] = field(default_factory=list)
+    programs: dict[int, Program] = field(default_factory=dict)
+    scalars: list[tuple[tuple[Any, ...], Item]] = field(default_factory=list)
+    branches: dict[Hashable, tuple[Program, Item, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)

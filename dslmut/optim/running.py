@@ -15,9 +15,10 @@ from dslmut.optim.following import Schedules
 from dslmut.optim.layouts import Layouts, layout
 from dslmut.optim.numbers import Group, Item, Numbers, Slot
 from dslmut.optim.options import Options
-from dslmut.optim.plan import Entry, plan
+from dslmut.optim.parameters import is_lazy
+from dslmut.optim.plan import Call, Entry, plan
 from dslmut.optim.programs import Program, program_of
-from dslmut.optim.ready import Ready, States, Steps, gathered, inputs_of
+from dslmut.optim.ready import Draft, Ready, States, Steps, gathered, inputs_of
 from dslmut.optim.trace import Subject
 
 REMEMBERED = 32
@@ -203,6 +204,32 @@ class Runner:
             self._steps.pop(next(iter(self._steps)))
         self._steps[key] = [steps, *before[: REMEMBERED // 4]]
 
+    def calls(self) -> tuple[Call, ...]:
+        """Return the calls of a first step in which every trained parameter has a gradient."""
+        present = [i for i in self.items if i.parameter.requires_grad and not is_lazy(i.parameter)]
+        classes = [self.numbers.of(number, 1) for number in range(len(self.groups))]
+        return plan(self._drafted(present, [i.group for i in present], classes).entries)
+
+    def _drafted(
+        self, present: Sequence[Item], places: Sequence[int], classes: Sequence[Mapping[str, Any]]
+    ) -> Draft:
+        """Return what is to be planned, by the numbers of this step."""
+        draft, numbers = Draft(), dict[Hashable, int]()
+        for item, place in zip(present, places):
+            program = draft.programs[item.number] = self.program(item, classes[place])
+            own = program.personal or (program.calls and self.numbers.reads_identity)
+            number = item.number if own else None
+            if program.branches:
+                key = (program.branches, place, number)
+                draft.branches.setdefault(key, (program, item, place))
+            key = (place, program.scalars, number)
+            if key not in numbers:
+                numbers[key] = len(numbers)
+                draft.scalars.append((program.scalars, item))
+            kind = layout(item.parameter)
+            draft.entries.append(Entry(item.number, program.text, kind, numbers[key], item.apart))
+        return draft
+
     def _plan(
         self,
         present: Sequence[Item],
@@ -211,33 +238,18 @@ class Runner:
         states: States,
         gradients: dict[int, Tensor],
     ) -> Steps:
-        slots: dict[Hashable, tuple[Slot, Item]] = {}
-        numbers: dict[Hashable, int] = {}
-        programs: dict[int, Program] = {}
-        branches: dict[Hashable, tuple[Program, Item, int]] = {}
-        entries = []
-        for item, place in zip(present, places):
-            program = programs[item.number] = self.program(item, classes[place])
-            fit_states(item, program, states[item.parameter])
+        draft = self._drafted(present, places, classes)
+        for item in present:
+            fit_states(item, draft.programs[item.number], states[item.parameter])
             gradients[item.number] = fit_gradient(item, gradients[item.number])
-            own = program.personal or (program.calls and self.numbers.reads_identity)
-            number = item.number if own else None
-            if program.branches:
-                branches.setdefault((program.branches, place, number), (program, item, place))
-            key = (place, program.scalars, number)
-            if key not in slots:
-                numbers[key] = len(slots)
-                slots[key] = (Slot(program.scalars), item)
-            kind = layout(item.parameter)
-            entries.append(Entry(item.number, program.text, kind, numbers[key], item.apart))
-        vectors = tuple(slots.values())
+        slots = tuple((Slot(scalars), item) for scalars, item in draft.scalars)
         calls = []
-        for call in plan(entries):
+        for call in plan(draft.entries):
             members = tuple(self.items[n] for n in call.members)
-            program, slot = programs[call.members[0]], vectors[call.slot][0]
+            program, slot = draft.programs[call.members[0]], slots[call.slot][0]
             inputs = inputs_of(slot, program, members, states, gradients)
             calls.append(Ready(call, program, slot, members, Layouts(inputs)))
-        return Steps(tuple(calls), vectors, tuple(branches.values()))
+        return Steps(tuple(calls), slots, tuple(draft.branches.values()))
 
     # -- kernels -----------------------------------------------------------------------------
 
