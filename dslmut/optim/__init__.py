@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dslmut.optim.hidden import muon_groups as muon_groups
     from dslmut.optim.reporting import update_diagnostics as update_diagnostics
     from dslmut.optim.rules.adaptive import adamw as adamw
     from dslmut.optim.rules.descent import momentum_sgd as momentum_sgd
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from dslmut.optim.scheduling import schedule_value as schedule_value
 
 _HOMES = {
+    "dslmut.optim.hidden": "muon_groups",
     "dslmut.optim.reporting": "update_diagnostics",
     "dslmut.optim.rules.adaptive": "adamw",
     "dslmut.optim.rules.descent": "momentum_sgd sgd",
@@ -23,6 +25,7 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.s
 __all__ = [
     "adamw",
     "momentum_sgd",
+    "muon_groups",
     "schedule_value",
     "sgd",
     "update_diagnostics",

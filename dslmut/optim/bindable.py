@@ -13,6 +13,7 @@ from dslmut.diagnostics.exceptions import MissingError
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim.context import Curriculum, Stage
 from dslmut.optim.options import options
+from dslmut.optim.parameters import Arrangement
 
 if TYPE_CHECKING:
     from dslmut.optim.binding import OptState
@@ -81,11 +82,8 @@ class Bindable:
 
         return OptState(self, target, options(curriculum, diagnostics_every, ctx, compile))
 
-    def arranged(self, target: Any) -> tuple[list[dict[str, Any]], str]:
-        """Return torch-style groups of a target, and the name of its model if it is one.
-
-        The rule of a group stands in it under ``optimizer``.
-        """
+    def arranged(self, target: Any) -> Arrangement:
+        """Return the groups of a target; the rule of each stands in it under ``optimizer``."""
         raise NotImplementedError
 
     def rules(self) -> tuple[Configured, ...]:

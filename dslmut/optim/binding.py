@@ -14,6 +14,7 @@ from dslmut.functions.gradients import Gradient
 from dslmut.optim import checkpoint, compiling
 from dslmut.optim.bindable import Bindable
 from dslmut.optim.define import Configured, Optimizer
+from dslmut.optim.explaining import Explanation, explained
 from dslmut.optim.hyperparameters import FOREIGN, RESERVED, fitted, unknown
 from dslmut.optim.numbers import Group, Item, ParamGroup
 from dslmut.optim.options import Options
@@ -51,10 +52,11 @@ class OptState(torch.optim.Optimizer, Generic[M]):
     def __init__(self, rule: Bindable, target: Any, options: Options | None = None) -> None:
         rules, self._options = rule.rules(), options or Options()
         self._rule = rules[0] if len(rules) == 1 else None  # of groups that do not say theirs
-        groups, self._model_name = rule.arranged(target)
-        self._named = any("param_names" in g for g in groups)
+        found = rule.arranged(target)
+        self._model_name, self._notes = found.model, found.notes
+        self._named = any("param_names" in g for g in found.groups)
         self._runner: Runner | None = None
-        super().__init__(groups, _common(rules))
+        super().__init__(found.groups, _common(rules))
         self._prepare()
 
     # -- groups ------------------------------------------------------------------------------
@@ -114,9 +116,7 @@ class OptState(torch.optim.Optimizer, Generic[M]):
             )
         for known in () if self._runner is None else self._runner.groups:
             if known.shown["rule"] == group.get("rule"):
-                current = _current(known.shown)
-                values = {**current.hyperparameters, **known.shown.schedules}
-                return replace(current, hyperparameters=values)
+                return _current(known.shown, scheduled=True)
         raise bad_binding(
             "this optimizer has several rules, and a new group does not say which it has",
             'write `{"params": [...], "optimizer": adamw(lr=1e-3)}`',
@@ -249,6 +249,15 @@ class OptState(torch.optim.Optimizer, Generic[M]):
             raise KeyError(f"no parameter {name!r}; there are {known}")
         return readable(self._runner.program(item))
 
+    def explain(self) -> Explanation:
+        """Return a table of all parameters: group, rule, decay, states, bytes and graphs.
+
+        It is there before the first step: print it, or let a notebook show it.
+        """
+        runner = self._current_runner()
+        rules = [str(_current(g.shown, scheduled=True)) for g in runner.groups]
+        return explained(runner, self._notes, rules, runner.option is not False)
+
     # -- checkpoints -------------------------------------------------------------------------
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -274,7 +283,7 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         options = self._options
         if self._runner is not None:
             options = replace(options, ctx=self._runner.numbers.extra)
-        own = {n: self.__dict__[n] for n in ("_rule", "_model_name", "_named")}
+        own = {n: self.__dict__[n] for n in ("_rule", "_model_name", "_named", "_notes")}
         return {**kept, **own, "_options": options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -286,17 +295,18 @@ class OptState(torch.optim.Optimizer, Generic[M]):
     def __repr__(self) -> str:
         count = sum(len(g["params"]) for g in self.param_groups)
         bound = f" of {self._model_name}" if self._model_name else ""
-        rules = dict.fromkeys(str(_current(g)) for g in self.param_groups)
+        rules = dict.fromkeys(str(_current(g)) for g in self.param_groups)  # pyright: ignore[reportArgumentType]
         return f"<{', '.join(rules)} for {count} parameters{bound}>"
 
     def _rule_names(self) -> str:
         return ", ".join(dict.fromkeys(g["rule"] for g in self.param_groups))
 
 
-def _current(group: dict[str, Any]) -> Configured:
-    """Return the rule of a group with the numbers that it has now."""
-    definition = group.definition  # pyright: ignore[reportAttributeAccessIssue]
-    return Configured(definition, {n: group.get(n) for n in definition.hyperparameters})
+def _current(group: ParamGroup, scheduled: bool = False) -> Configured:
+    """Return the rule of a group with the numbers that it has now, or with its schedules."""
+    definition, schedules = group.definition, group.schedules if scheduled else {}
+    values = {n: schedules.get(n, group.get(n)) for n in definition.hyperparameters}
+    return Configured(definition, values)
 
 
 def _common(rules: Sequence[Configured]) -> dict[str, Any]:

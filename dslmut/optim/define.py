@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -28,7 +28,7 @@ from dslmut.functions.locate import locate
 from dslmut.optim.bindable import Bindable, M, Parameters
 from dslmut.optim.context import Ctx, Hyper
 from dslmut.optim.hyperparameters import configured, declared
-from dslmut.optim.parameters import groups_of
+from dslmut.optim.parameters import Arrangement, arrangement
 from dslmut.optim.states import Update
 
 if TYPE_CHECKING:
@@ -102,10 +102,10 @@ class Configured(Bindable):
     definition: Optimizer[...]
     hyperparameters: Mapping[str, Any] = field(default_factory=dict)
 
-    def arranged(self, target: Any) -> tuple[list[dict[str, Any]], str]:
+    def arranged(self, target: Any) -> Arrangement:
         """Return the groups of a target, all of them with this rule unless they have their own."""
-        groups, model = groups_of(target)
-        return [{"optimizer": self, **group} for group in groups], model
+        found = arrangement(target)
+        return replace(found, groups=[{"optimizer": self, **group} for group in found.groups])
 
     def rules(self) -> tuple[Configured, ...]:
         """Return the one rule."""
@@ -120,11 +120,12 @@ class Configured(Bindable):
         return hash((id(self.definition), tuple(sorted(self.hyperparameters))))
 
     def __repr__(self) -> str:
-        given = ", ".join(f"{k}={_value(v)}" for k, v in self.hyperparameters.items())
+        given = ", ".join(f"{k}={shown_value(v)}" for k, v in self.hyperparameters.items())
         return f"{self.definition.__name__}({given})"
 
 
-def _value(value: Any) -> str:
+def shown_value(value: Any) -> str:
+    """Write a hyperparameter for people; a schedule by its name."""
     return getattr(value, "__name__", "schedule") if callable(value) else repr(value)
 
 

@@ -14,7 +14,7 @@ from dslmut.checking.wellknown import well_known
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.optim.bindable import Bindable, M, Parameters
 from dslmut.optim.define import Configured, Optimizer
-from dslmut.optim.parameters import bad_binding, groups_of
+from dslmut.optim.parameters import Arrangement, arrangement, bad_binding, names_of, tied
 
 if TYPE_CHECKING:
     from dslmut.optim.binding import OptState
@@ -59,14 +59,14 @@ class Groups(Bindable):
         """Return the rules, in order."""
         return tuple(s.optimizer for s in self.selections)
 
-    def arranged(self, target: Any) -> tuple[list[dict[str, Any]], str]:
+    def arranged(self, target: Any) -> Arrangement:
         """Return the groups of a target.
 
         Raises:
             OptimizerError: E-OPT-005 for a parameter without a group, for what chooses nothing,
                 and for a target that has groups of its own.
         """
-        places, model = _places(target)
+        places = _places(target)
         for selection in self.selections:
             _check_matches(selection, places)
         members: list[list[_Place]] = [[] for _ in self.selections]
@@ -75,7 +75,17 @@ class Groups(Bindable):
         for number, (selection, chosen) in enumerate(zip(self.selections, members)):
             if selection.selectors and not chosen:
                 raise _taken(selection, number)
-        return [_group(s, m) for s, m in zip(self.selections, members)], model
+        groups = [_group(s, m) for s, m in zip(self.selections, members)]
+        model = type(target).__name__ if isinstance(target, nn.Module) else ""
+        return Arrangement(groups, model, self._notes(places))
+
+    def _notes(self, places: Sequence[_Place]) -> dict[str, str]:
+        notes = tied(place.names for place in places)
+        for place in places:
+            reason = self.selections[self._first(place)].reasons.get(place.name)
+            if reason is not None:
+                notes[place.name] = "; ".join(filter(None, (reason, notes.get(place.name))))
+        return notes
 
     def _first(self, place: _Place) -> int:
         for number, selection in enumerate(self.selections):
@@ -204,13 +214,9 @@ class _Place:
         return self.names[0]
 
 
-def _places(target: Any) -> tuple[list[_Place], str]:
+def _places(target: Any) -> list[_Place]:
     if isinstance(target, nn.Module):
-        names: dict[Tensor, list[str]] = {}
-        for name, parameter in target.named_parameters(remove_duplicate=False):
-            names.setdefault(parameter, []).append(name)
-        groups_of(target)  # which refuses a model without any
-        return [_Place(tuple(n), p) for p, n in names.items()], type(target).__name__
+        return [_Place(tuple(n), p) for p, n in names_of(target).items()]
     if not isinstance(target, Tensor | dict):
         target = list(target)
         if any(isinstance(t, dict) for t in target):
@@ -219,14 +225,14 @@ def _places(target: Any) -> tuple[list[_Place], str]:
                 "give a model or named parameters; or torch-style groups, each with its rule: "
                 '`{"params": [...], "optimizer": adamw(lr=3e-4)}`, to any rule',
             )
-    [found], _ = groups_of(target)
+    [found] = arrangement(target).groups
     if "param_names" not in found:
         raise bad_binding(
             "these parameters have no names, by which they are chosen",
             "give the model, or `model.named_parameters()`",
         )
     pairs = zip(found["param_names"], found["params"])
-    return [_Place((name,), parameter) for name, parameter in pairs], ""
+    return [_Place((name,), parameter) for name, parameter in pairs]
 
 
 def _chooses(selector: Selector, place: _Place) -> bool:

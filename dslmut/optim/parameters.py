@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
@@ -12,16 +13,48 @@ from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
 
 
-def groups_of(target: Any) -> tuple[list[dict[str, Any]], str]:
-    """Return torch-style groups, and the name of the model if there is one."""
+@dataclass(frozen=True)
+class Arrangement:
+    """The parameters of a target in groups.
+
+    Args:
+        groups: As torch has them.
+        model: The name of the model's class, if the target is one.
+        notes: What ``explain`` says of parameters, by their names.
+    """
+
+    groups: list[dict[str, Any]]
+    model: str = ""
+    notes: Mapping[str, str] = field(default_factory=dict)
+
+
+def arrangement(target: Any) -> Arrangement:
+    """Return the groups of a target, a single one unless it consists of some."""
     if isinstance(target, nn.Module):
-        named = list(target.named_parameters())
-        if not named:
-            raise bad_binding(
-                f"`{type(target).__name__}` has no parameters", "bind it to a model that has some"
-            )
-        group = {"params": [p for _, p in named], "param_names": [n for n, _ in named]}
-        return [group], type(target).__name__
+        names = names_of(target)
+        group = {"params": list(names), "param_names": [n[0] for n in names.values()]}
+        return Arrangement([group], type(target).__name__, tied(names.values()))
+    return Arrangement(_groups(target))
+
+
+def names_of(model: nn.Module) -> dict[Tensor, list[str]]:
+    """Return the parameters of a model, each with all names that it has; its own is the first."""
+    names: dict[Tensor, list[str]] = {}
+    for name, parameter in model.named_parameters(remove_duplicate=False):
+        names.setdefault(parameter, []).append(name)
+    if not names:
+        raise bad_binding(
+            f"`{type(model).__name__}` has no parameters", "bind it to a model that has some"
+        )
+    return names
+
+
+def tied(names: Iterable[Sequence[str]]) -> dict[str, str]:
+    """Return notes on the parameters that have several names."""
+    return {n[0]: f"also {', '.join(n[1:])}" for n in names if len(n) > 1}
+
+
+def _groups(target: Any) -> list[dict[str, Any]]:
     if isinstance(target, Tensor):
         raise bad_binding("this is a single tensor", "put it into a list: `[tensor]`")
     if not isinstance(target, Iterable):
@@ -32,15 +65,15 @@ def groups_of(target: Any) -> tuple[list[dict[str, Any]], str]:
     if isinstance(target, dict):
         raise bad_binding("this is a dictionary", "put it into a list: `[group]`")
     if isinstance(target, set | frozenset):
-        return [opened({"params": target})], ""
+        return [opened({"params": target})]
     items = list(target)
     if not items:
         raise bad_binding(
             "there are no parameters", "give a model; an iterator can be used only once"
         )
     if all(isinstance(i, dict) for i in items):
-        return [opened(i) for i in items], ""
-    return [opened({"params": items})], ""
+        return [opened(i) for i in items]
+    return [opened({"params": items})]
 
 
 def opened(group: dict[str, Any]) -> dict[str, Any]:

@@ -45,7 +45,7 @@ class Runner:
         self.groups, self.items = groups, items
         self.numbers = Numbers(groups, options.curriculum, options.ctx)
         self.schedules = Schedules(self.numbers, items)
-        self._every, self._option = options.diagnostics_every, option
+        self._every, self.option = options.diagnostics_every, option
         self._programs: dict[Hashable, list[Program]] = {}
         self._steps: dict[Hashable, list[Steps]] = {}
         self._kernels: dict[Hashable, compiling.Kernel] = {}
@@ -269,14 +269,14 @@ class Runner:
         """Compile, or say once why that is not possible and go on with plain operations."""
         program, count = ready.program, len(ready.items)
         try:
-            return compiling.kernel(program, count, reporting, inputs, self._option)
+            return compiling.kernel(program, count, reporting, inputs, self.option)
         except Exception as error:  # whatever a compiler or its toolchain may raise
-            if self._option is not True:
+            if self.option is not True:
                 raise
             reason = f"the compiler failed with {type(error).__name__}: {error}"
             rule = self.groups[ready.items[0].group].definition.__name__
             compiling.warn_uncompiled(rule, reason)
-            self._option = False
+            self.option = False
             return compiling.kernel(program, count, reporting, inputs, False)
 
     # -- diagnostics -------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextvars
+import math
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -34,6 +35,11 @@ class State:
     shape: tuple[int, ...]
     stride: tuple[int, ...]
     dtype: torch.dtype
+
+    @property
+    def bytes(self) -> int:
+        """Return what it takes."""
+        return math.prod(self.shape) * self.dtype.itemsize
 
     def make(self, device: torch.device) -> Tensor:
         """Return the state as it starts."""
