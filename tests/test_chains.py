@@ -22,6 +22,8 @@ from dslmut import (
     Update,
     defstate,
     diagnostic,
+    group,
+    groups,
     optimizer_update,
 )
 from dslmut.optim import (
@@ -409,7 +411,9 @@ def test_bad_hyperparameters_of_transforms(make: Callable[[], object], message: 
 
 
 def test_a_chain_that_is_not_bound_says_how() -> None:
-    with pytest.raises(OptimizerError, match="this `chain\\(sgd\\)`(.|\n)*bind it: `.bind\\(model\\)`"):
+    with pytest.raises(
+        OptimizerError, match="this `chain\\(sgd\\)`(.|\n)*bind it: `.bind\\(model\\)`"
+    ):
         chain(sgd()).step()  # pyright: ignore
 
 
@@ -424,3 +428,16 @@ def test_a_chain_compiles_to_the_same_numbers() -> None:
         plain.step()
     close(ours[0].detach(), theirs[0].detach(), 1e-6)
     assert optimizer_update is not transformed
+
+
+def test_a_chain_is_the_rule_of_a_group() -> None:
+    model = nn.Linear(3, 2)
+    clipped = group("weight", optimizer=chain(clip_by_value(0.5), sgd(lr=1.0)))
+    opt = bound(groups(clipped, group(optimizer=sgd(lr=1.0))), model)
+    before = [p.detach().clone() for p in model.parameters()]
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    opt.step()
+    close(model.weight.detach(), before[0] - 0.5, 1e-6)
+    close(model.bias.detach(), before[1] - 1.0, 1e-6)
+    assert [g["rule"] for g in opt.param_groups] == ["chain(clip_by_value, sgd)", "sgd"]
