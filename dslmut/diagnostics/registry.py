@@ -40,6 +40,7 @@ CODES: dict[str, type[Code]] = {
         optimizers.BadContext,
         optimizers.ForeignCheckpoint,
         optimizers.ScheduledElsewhere,
+        optimizers.BadChain,
         bodies.InPlaceInBody,
         bodies.BranchOnTensor,
         bodies.NumberFromTensor,

@@ -6,29 +6,53 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dslmut.optim.chains import chain as chain
     from dslmut.optim.hidden import muon_groups as muon_groups
     from dslmut.optim.reporting import update_diagnostics as update_diagnostics
     from dslmut.optim.rules.adaptive import adamw as adamw
+    from dslmut.optim.rules.clipping import adaptive_clip as adaptive_clip
+    from dslmut.optim.rules.clipping import clip_by_norm as clip_by_norm
+    from dslmut.optim.rules.clipping import clip_by_value as clip_by_value
+    from dslmut.optim.rules.clipping import clip_update as clip_update
     from dslmut.optim.rules.descent import momentum_sgd as momentum_sgd
     from dslmut.optim.rules.descent import sgd as sgd
+    from dslmut.optim.rules.shaping import cautious as cautious
+    from dslmut.optim.rules.shaping import centralised as centralised
     from dslmut.optim.scheduling import schedule_value as schedule_value
+    from dslmut.optim.transforms import gradient_transform as gradient_transform
+    from dslmut.optim.transforms import transformed as transformed
+    from dslmut.optim.transforms import update_transform as update_transform
 
 _HOMES = {
     "dslmut.optim.hidden": "muon_groups",
+    "dslmut.optim.chains": "chain",
     "dslmut.optim.reporting": "update_diagnostics",
     "dslmut.optim.rules.adaptive": "adamw",
+    "dslmut.optim.rules.clipping": "adaptive_clip clip_by_norm clip_by_value clip_update",
     "dslmut.optim.rules.descent": "momentum_sgd sgd",
+    "dslmut.optim.rules.shaping": "cautious centralised",
     "dslmut.optim.scheduling": "schedule_value",
+    "dslmut.optim.transforms": "gradient_transform transformed update_transform",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
     "adamw",
+    "adaptive_clip",
+    "cautious",
+    "centralised",
+    "chain",
+    "clip_by_norm",
+    "clip_by_value",
+    "clip_update",
+    "gradient_transform",
     "momentum_sgd",
     "muon_groups",
     "schedule_value",
     "sgd",
+    "transformed",
     "update_diagnostics",
+    "update_transform",
 ]
 
 

@@ -98,5 +98,6 @@ class Bindable:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             rule = ", ".join(r.definition.__name__ for r in self.rules())
             message = f"this `{rule}` is configured, but not bound to a model: it has no `{name}`"
-            fix = f"bind it: `opt = {rule}(model, ...)`, or `.bind(model)`"
+            direct = f"`opt = {rule}(model, ...)`, or " if rule.isidentifier() else ""
+            fix = f"bind it: {direct}`.bind(model)`"
             raise MissingError([BadBinding.at(user_span(), message, fix=fix)])

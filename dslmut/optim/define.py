@@ -45,7 +45,7 @@ class Optimizer(Generic[P]):
     """
 
     def __init__(self, rule: Callable[..., Update]) -> None:
-        self.rule = rule
+        self.rule = self.source = rule
         self.hyperparameters = declared(rule)
         functools.update_wrapper(self, rule)
         self.__dslmut__ = Class(rule.__name__, Kind.STATE, key=f"{rule.__module__}.{rule.__name__}")
@@ -76,6 +76,10 @@ class Optimizer(Generic[P]):
             )
         bound = Configured(self, configured(self, hyperparameters))
         return bound.bind(args[0]) if args else bound
+
+    def written(self, hyperparameters: Mapping[str, Any]) -> str:
+        """Return the call that configures it with these hyperparameters."""
+        return written(self.__name__, hyperparameters)
 
     def __repr__(self) -> str:
         given = ", ".join(str(h) for h in self.hyperparameters.values())
@@ -114,14 +118,18 @@ class Configured(Bindable):
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Configured):
             return NotImplemented
-        return self.definition is other.definition and self.hyperparameters == other.hyperparameters
+        return self.definition == other.definition and self.hyperparameters == other.hyperparameters
 
     def __hash__(self) -> int:
-        return hash((id(self.definition), tuple(sorted(self.hyperparameters))))
+        return hash((self.definition, tuple(sorted(self.hyperparameters))))
 
     def __repr__(self) -> str:
-        given = ", ".join(f"{k}={shown_value(v)}" for k, v in self.hyperparameters.items())
-        return f"{self.definition.__name__}({given})"
+        return self.definition.written(self.hyperparameters)
+
+
+def written(name: str, hyperparameters: Mapping[str, Any]) -> str:
+    """Return a call, for people."""
+    return f"{name}({', '.join(f'{k}={shown_value(v)}' for k, v in hyperparameters.items())})"
 
 
 def shown_value(value: Any) -> str:

@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -15,9 +15,6 @@ from dslmut.diagnostics.codes.optimizers import BadHyperparameter, NotADefinitio
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
 from dslmut.functions.locate import heading
-
-if TYPE_CHECKING:
-    from dslmut.optim.define import Optimizer
 
 RESERVED = frozenset(
     "params param_names step rule initial_lr max_lr min_lr max_momentum base_momentum swa_lr".split()
@@ -56,6 +53,17 @@ class Hyperparameter:
         return self.name if self.required else f"{self.name}={self.default!r}"
 
 
+class Declaring(Protocol):
+    """What declares hyperparameters: a rule, a transform, or a chain of them."""
+
+    __name__: str
+
+    @property
+    def hyperparameters(self) -> Mapping[str, Hyperparameter]:
+        """Return them by name."""
+        ...
+
+
 # -- declarations --------------------------------------------------------------------------------
 
 
@@ -90,8 +98,54 @@ def declared(rule: Any) -> dict[str, Hyperparameter]:
                 f"a group has a key `{p.name}` of its own",
                 "give the hyperparameter another name",
             )
+    return _hyperparameters(rule, keywords)
+
+
+def transform_signature(
+    rule: Any, leading: tuple[str, ...]
+) -> tuple[dict[str, Hyperparameter], tuple[str, ...]]:
+    """Return the hyperparameters of a transform, and which of them are given by position too.
+
+    Args:
+        rule: The function.
+        leading: What it is called with, before its hyperparameters.
+
+    Raises:
+        OptimizerError: E-OPT-001 for another signature.
+    """
+    call = f"({', '.join(leading)}, strength: Hyper = 0.5)"
+    if not inspect.isfunction(rule):
+        raise NotADefinition.raised(
+            user_span(),
+            f"a transform is a function, not a {type(rule).__name__}",
+            fix=f"decorate `def name{call}`",
+        )
+    parameters = list(_signature(rule).parameters.values())
+    head, rest = parameters[: len(leading)], parameters[len(leading) :]
+    fits = len(head) == len(leading) and all(
+        p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
+        for p in head
+    )
+    if not fits:
+        taken = ", ".join(p.name for p in parameters) or "nothing"
+        raise _not_a_definition(
+            rule,
+            f"this transform is called with {', '.join(leading)}, and `{rule.__name__}` takes {taken}",
+            f"write `def {rule.__name__}{call}`",
+        )
+    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.POSITIONAL_ONLY) for p in rest):
+        raise _not_a_definition(
+            rule,
+            "it takes anything, so that a misspelt hyperparameter is not found",
+            "name each hyperparameter",
+        )
+    positional = tuple(p.name for p in rest if p.kind is p.POSITIONAL_OR_KEYWORD)
+    return _hyperparameters(rule, rest), positional
+
+
+def _hyperparameters(rule: Any, parameters: list[inspect.Parameter]) -> dict[str, Hyperparameter]:
     try:
-        return {p.name: _hyperparameter(p) for p in keywords}
+        return {p.name: _hyperparameter(p) for p in parameters}
     except TypeError:
         raise _not_a_definition(
             rule,
@@ -156,7 +210,7 @@ def _not_a_definition(rule: Any, message: str, fix: str) -> DslmutError:
 # -- values --------------------------------------------------------------------------------------
 
 
-def configured(definition: Optimizer[...], given: Mapping[str, Any]) -> dict[str, Any]:
+def configured(definition: Declaring, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return all hyperparameters of a definition, those that are given and the defaults.
 
     Raises:
@@ -190,7 +244,7 @@ def normalised(value: Any, whole: bool = False) -> Any:
     return int(number) if whole and number == int(number) else float(number)
 
 
-def fitted(definition: Optimizer[...], h: Hyperparameter, value: Any) -> Any:
+def fitted(definition: Declaring, h: Hyperparameter, value: Any) -> Any:
     """Return a value as it is kept, of the kind that is declared.
 
     Raises:
@@ -239,7 +293,7 @@ def _takes_ctx(schedule: Callable[..., Any]) -> bool:
 _WORDS = {int: "a whole number", bool: "True or False", str: "a string"}
 
 
-def _misfit(definition: Optimizer[...], h: Hyperparameter, value: Any) -> DslmutError:
+def _misfit(definition: Declaring, h: Hyperparameter, value: Any) -> DslmutError:
     example = "..." if h.required else repr(h.default)
     fix = f"write `{h.name}={example}`, for instance"
     if h.kind is tuple:
@@ -265,10 +319,11 @@ _RUN = frozenset("curriculum diagnostics_every ctx compile".split())
 _ALSO_CALLED = {"learning_rate": "lr", "beta": "betas", "wd": "weight_decay", "epsilon": "eps"}
 
 
-def unknown(definition: Optimizer[...], name: str) -> DslmutError:
+def unknown(definition: Declaring, name: str) -> DslmutError:
     """E-OPT-002 for a name that no hyperparameter has."""
     known, rule = definition.hyperparameters, definition.__name__
     near = [n for n in (_ALSO_CALLED.get(name),) if n in known]
+    near = near or [n for n in known if n.endswith(f".{name}")]  # of a part of a chain
     near = near or difflib.get_close_matches(name, known, n=1)
     fix = f"write `{near[0]}=...`" if near else "leave it out"
     if name in _RUN:

@@ -81,13 +81,13 @@ def program_of(
     Raises:
         OptimizerError: E-OPT-003, E-OPT-004, E-OPT-006, E-OPT-020 to E-OPT-026, E-CONTRACT-011.
     """
-    with unchanged_generators(definition.rule):
+    with unchanged_generators(definition):
         first, second = (
             _traced(definition, hyperparameters, subject, inputs, keys) for _ in range(2)
         )
     if _parts(first) != _parts(second):
         raise ChangingTrace.raised(
-            heading(definition.rule),
+            heading(definition.source),  # pyright: ignore[reportArgumentType]
             f"`{definition.__name__}` computed something else when it was traced again: {_difference(first, second)}",
             fix="let it depend on `ctx`, on hyperparameters, and on the parameter's shape and name alone",
         )
@@ -115,7 +115,7 @@ def _traced(
         raise
     except (DynamicOutputShapeException, DataDependentOutputException) as error:
         raise NumberFromTensor.raised(
-            heading(definition.rule),
+            heading(definition.source),  # pyright: ignore[reportArgumentType]
             f"`{definition.__name__}` computes a tensor whose shape depends on values: {error}",
             fix="keep the shape, and choose by `torch.where(condition, a, b)`",
         ) from error

@@ -37,11 +37,12 @@ def diagnostic(name: str, value: Any) -> None:
             "`diagnostic` is called outside of an optimizer's body",
             fix=f'in a training step or a loss, write `metric("{name}", value)`',
         )
-    if name in tracer.recording.diagnostics:
+    full = tracer.own(name)
+    if full in tracer.recording.diagnostics:
         raise BadState.raised(
             user_span(), f"the diagnostic `{name}` is reported twice", fix="choose another name"
         )
-    tracer.recording.diagnostics[name] = _number(tracer, name, value)
+    tracer.recording.diagnostics[full] = _number(tracer, name, value)
 
 
 def _number(tracer: Any, name: str, value: Any) -> Any:

@@ -48,14 +48,14 @@ def defstate(*arguments: Any) -> Tensor:
     _check_name(tracer, name, named)
     tracer.check_zero(name, init)
     stride = _dense(init)
-    state = State(name, tuple(init.shape), stride, init.dtype)
-    value = tracer.placeholder(_identifier(name), state.shape, stride, init.dtype)
+    state = State(tracer.own(name), tuple(init.shape), stride, init.dtype)
+    value = tracer.placeholder(_identifier(state.name), state.shape, stride, init.dtype)
     tracer.recording.states.append((state, value))
     return value
 
 
 def _unnamed(tracer: Tracer) -> str:
-    taken = [s.name for s, _ in tracer.recording.states if _RESERVED.fullmatch(s.name)]
+    taken = [name for name in tracer.declared() if _RESERVED.fullmatch(name)]
     return f"state.{len(taken)}"
 
 
@@ -72,7 +72,7 @@ def _check_name(tracer: Tracer, name: Any, named: bool) -> None:
             f"the name `{name}` is taken: unnamed states are called `state.N`, and `updates` is the count of updates",
             fix="choose another name",
         )
-    if any(s.name == name for s, _ in tracer.recording.states):
+    if any(s.name == tracer.own(name) for s, _ in tracer.recording.states):
         raise BadState.raised(
             user_span(),
             f"the state `{name}` is declared twice",
@@ -129,8 +129,16 @@ def optimizer_update(param: Tensor, /, *pairs: tuple[Tensor, Tensor], **states: 
     return Update(param, pairs, states, user_span())
 
 
-def results(tracer: Tracer, update: Any, rule: Any) -> tuple[Any, list[Any]]:
-    """Return the new parameter and the new states in declaration order, all of them checked.
+def results(
+    tracer: Tracer, update: Any, rule: Any, what: str = "parameter"
+) -> tuple[Any, list[Any]]:
+    """Return what a body gives and its new states in declaration order, all of them checked.
+
+    Args:
+        tracer: Which the body ran under.
+        update: What it returned.
+        rule: The function.
+        what: What it gives: the new parameter, or a gradient.
 
     Raises:
         OptimizerError: E-OPT-004.
@@ -143,7 +151,7 @@ def results(tracer: Tracer, update: Any, rule: Any) -> tuple[Any, list[Any]]:
             f"`{name}` returns a `{kind}` instead of an update",
             fix="end every path with `return optimizer_update(new_param, state=new_state)`",
         )
-    declared = {s.name: value for s, value in tracer.recording.states}
+    declared = tracer.declared()
     found: dict[str, Any] = {}
     for pair in update.pairs:
         state, value = _pair(tracer, update, pair, declared)
@@ -165,11 +173,11 @@ def results(tracer: Tracer, update: Any, rule: Any) -> tuple[Any, list[Any]]:
                 if state.isidentifier()
                 else "return it as a pair: `optimizer_update(new, (declared, new_value))`",
             )
-    for what, value, old in [
-        ("parameter", update.param, None),
+    for each, value, old in [
+        (what, update.param, None),
         *((f"state `{s}`", found[s], declared[s]) for s in declared),
     ]:
-        _check_value(tracer, update, what, value, old)
+        _check_value(tracer, update, each, value, old)
     return update.param, [found[s] for s in declared]
 
 

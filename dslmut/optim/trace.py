@@ -114,6 +114,8 @@ class Tracer:
         self._protected: set[int] = set()
         self._written: set[int] = set()
         self._in_schedule = self._needed = False
+        self._scope, self._first = "", 0
+        self.gradient_of: str | None = None
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -124,6 +126,30 @@ class Tracer:
                 yield
         finally:
             _ACTIVE.reset(token)
+
+    # -- parts of a chain ----------------------------------------------------------------------
+
+    @contextmanager
+    def scoped(self, prefix: str) -> Iterator[None]:
+        """Run one part of a chain: names that it declares get a prefix, and are its own."""
+        before, self._scope, self._first = (
+            (self._scope, self._first),
+            prefix,
+            len(self.recording.states),
+        )
+        try:
+            yield
+        finally:
+            self._scope, self._first = before
+
+    def own(self, name: str) -> str:
+        """Return the full name of a state or a diagnostic of the part that is running."""
+        return self._scope + name
+
+    def declared(self) -> dict[str, Tensor]:
+        """Return the states that the running part has declared, by the names that it gave them."""
+        states = self.recording.states[self._first :]
+        return {s.name.removeprefix(self._scope): value for s, value in states}
 
     # -- inputs ------------------------------------------------------------------------------
 

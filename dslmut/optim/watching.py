@@ -99,7 +99,7 @@ def _refusal(function: Any) -> tuple[Any, str, str] | None:
 
 
 @contextmanager
-def unchanged_generators(rule: Any) -> Iterator[None]:
+def unchanged_generators(definition: Any) -> Iterator[None]:
     """Refuse a rule that draws from, or seeds, the generators that the program uses (E-OPT-024)."""
     generators = [(random.getstate, random.setstate), (torch.get_rng_state, torch.set_rng_state)]
     numpy = sys.modules.get("numpy")
@@ -112,8 +112,8 @@ def unchanged_generators(rule: Any) -> Iterator[None]:
     for (_, put), state in zip(generators, before):
         put(state)
     raise RandomInBody.raised(
-        heading(rule),
-        f"`{rule.__name__}` changes the state of a global generator of random numbers",
+        heading(definition.source),
+        f"`{definition.__name__}` changes the state of a global generator of random numbers",
         fix="add the noise to the gradient before the step, with a generator of your own",
     )
 

@@ -19,7 +19,14 @@ from dslmut import (
     update,
     value_and_grad,
 )
-from dslmut.optim import adamw
+from dslmut.optim import (
+    adamw,
+    centralised,
+    chain,
+    clip_by_norm,
+    gradient_transform,
+    update_transform,
+)
 
 
 class Mlp(Model):
@@ -71,6 +78,11 @@ mine(share=lambda ctx: 0.1)  # bad: a number that is not scheduled
 adamw(model, weight_decy=0.1)  # bad: no such hyperparameter
 adamw(3)  # bad: neither a model nor parameters
 mine(lr=0.1).bind(model, curiculum=3)  # bad: no such option
+chain(centralised, adamw())  # bad: not configured
+chain(centralised(), adamw(model))  # bad: bound already
+clip_by_norm()  # bad: it has no default
+clip_by_norm("much")  # bad: neither number nor schedule
+clip_by_norm(1.0, 2.0)  # bad: one hyperparameter
 value_and_grad(loss_of, other, x)  # bad: the loss is of another model
 value_and_grad(loss_of, model)  # bad: an argument is missing
 value_and_grad(loss_of, model, 3)  # bad: no tensor
@@ -90,6 +102,16 @@ def without_ctx(param: Tensor, grad: Tensor, *, lr: Hyper = 0.1) -> Update:
 
 @optimizer  # bad-or-next: a rule returns an update
 def without_update(param: Tensor, grad: Tensor, ctx: Ctx) -> Tensor:
+    return param
+
+
+@gradient_transform  # bad-or-next: a transform takes ctx
+def no_ctx(param: Tensor, grad: Tensor) -> Tensor:
+    return grad
+
+
+@update_transform  # bad-or-next: the new parameter is missing
+def no_new(param: Tensor, grad: Tensor, ctx: Ctx) -> Tensor:
     return param
 
 

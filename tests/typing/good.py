@@ -26,7 +26,15 @@ from dslmut import (
     update,
     value_and_grad,
 )
-from dslmut.optim import adamw, schedule_value
+from dslmut.optim import (
+    adamw,
+    chain,
+    clip_by_value,
+    gradient_transform,
+    schedule_value,
+    transformed,
+    update_transform,
+)
 
 
 class Mlp(Model):
@@ -109,6 +117,18 @@ def mine(
     return optimizer_update(param - step_size * new, v=new)
 
 
+@gradient_transform
+def averaged(param: Tensor, grad: Tensor, ctx: Ctx, share: Hyper = 0.9) -> Update:
+    mean = defstate("mean", torch.zeros_like(param))
+    new = schedule_value(share, ctx) * mean + grad
+    return transformed(new, mean=new)
+
+
+@update_transform
+def positive(param: Tensor, grad: Tensor, new: Tensor, ctx: Ctx, *, least: float = 0.0) -> Tensor:
+    return new.clamp(min=least)
+
+
 def fall(ctx: Ctx) -> Tensor:
     return 0.1 * torch.cos(ctx.progress)
 
@@ -122,6 +142,9 @@ scheduled: OptState[Mlp] = mine(lr=lambda ctx: 0.1).bind(model, curriculum=100)
 plain: OptState[nn.Module] = adamw(model.parameters(), lr=0.1)
 named = adamw(model.named_parameters())
 groups = adamw([{"params": [model.w1], "lr": 0.1}])
+chained: OptState[Mlp] = chain(
+    clip_by_value(0.5), averaged(), averaged(lambda ctx: 0.5), adamw(lr=0.1), positive(least=1.0)
+).bind(model)
 torch.optim.lr_scheduler.StepLR(opt, 1)
 x, y = torch.ones(2, 4), torch.zeros(2, dtype=torch.int64)
 loss: Tensor = step(mut(model), mut(opt), x, y)

@@ -335,3 +335,39 @@ class ScheduledElsewhere(Code):
     code = "E-OPT-008"
     error = OptimizerError
     why = "one of the two numbers would be lost"
+
+
+class BadChain(Code):
+    """The parts do not make a chain
+
+    A chain has one rule. Gradient transforms stand before it, in the order in which they change
+    the gradient; update transforms behind it. All of them are configured, which a call does, and
+    the chain is bound as a whole.
+
+    ## Example
+
+    ```python
+    from torch import nn
+
+    from dslmut.optim import adamw, cautious, centralised, chain
+
+    opt = chain(cautious(), adamw(lr=1e-3), centralised()).bind(nn.Linear(3, 2))  # error: E-OPT-010
+    ```
+
+    ## Instead
+
+    ```python
+    from torch import nn
+
+    from dslmut.optim import adamw, cautious, centralised, chain
+
+    opt = chain(centralised(), adamw(lr=1e-3), cautious()).bind(nn.Linear(3, 2))
+    ```
+
+    `ctx.grad_norm` is the norm of the gradients as they came to the step. A part that reads it,
+    such as `clip_by_global_norm`, stands before every other gradient transform.
+    """
+
+    code = "E-OPT-010"
+    error = OptimizerError
+    why = "each part gets what the one before it gave: first gradients, then the update that one rule makes of them"
