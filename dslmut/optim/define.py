@@ -125,7 +125,7 @@ class Configured(Bindable):
 
 
 def _value(value: Any) -> str:
-    return getattr(value, "__name__", "schedule") if callable(value) else repr(value)
+    return getattr(value, "__name__", None) or repr(value)
 
 
 @overload
