@@ -55,6 +55,8 @@ def is_user(frame: FrameType) -> bool:
         return True
     if path.startswith((_HERE, _torch(), "<frozen ")):
         return False
+    if path == "<string>" and str(frame.f_globals.get("__name__")).startswith("dslmut."):
+        return False  # the `__init__` that was written for a dataclass of ours
     return not path.startswith(_PYTHON) or "-packages" in path
 
 

@@ -38,6 +38,7 @@ CODES: dict[str, type[Code]] = {
         optimizers.BadResult,
         optimizers.BadBinding,
         optimizers.BadContext,
+        optimizers.BadSchedule,
         optimizers.ForeignCheckpoint,
         optimizers.ScheduledElsewhere,
         optimizers.BadChain,

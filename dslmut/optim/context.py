@@ -12,11 +12,15 @@ from torch import Tensor
 from dslmut.diagnostics.codes.optimizers import BadContext, BadHyperparameter
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
+from dslmut.optim.scalars import operation
 
 COUNTS = ("step", "updates")
-PROGRESS = ("total_steps", "progress", "stage", "stage_step", "stage_progress")
+PROGRESS = ("total_steps", "progress", "stages", "stage", "stage_step", "stage_progress")
+FIXED = ("total_steps", "stages")
+"""The keys that a curriculum gives once and for all, so that they are no numbers of a step."""
+
 CONSTANTS = ("name", "index", "group")
-WHOLE = frozenset({*COUNTS, "total_steps", "stage", "stage_step"})
+WHOLE = frozenset({*COUNTS, "stage", "stage_step"})
 """The keys whose numbers are whole."""
 
 
@@ -26,8 +30,9 @@ class Ctx:
     Attributes:
         step: Number of this step, from 0.
         updates: Number of this update of this parameter, from 1: ``1 - beta ** ctx.updates``.
-        total_steps: Of the curriculum.
+        total_steps: Of the curriculum; a constant while a body is traced.
         progress: ``step / total_steps``; 1 behind the end.
+        stages: Of the curriculum; a constant while a body is traced.
         stage: Number of the curriculum's stage, from 0.
         stage_step: Number of the step within its stage, from 0.
         stage_progress: ``stage_step`` over the steps of the stage; 1 behind the end.
@@ -48,8 +53,9 @@ class Ctx:
         # Numbers in a schedule that is called, scalars in a trace: `torch.where(ctx.step < 9, a, b)`.
         step: Any
         updates: Any
-        total_steps: Any
+        total_steps: int
         progress: Any
+        stages: tuple[Stage, ...]
         stage: Any
         stage_step: Any
         stage_progress: Any
@@ -81,6 +87,27 @@ class Ctx:
 
     def __contains__(self, name: object) -> bool:
         return name in self._keys or name in CONSTANTS
+
+
+def part_of(ctx: Ctx, begin: int, end: int | None = None) -> Ctx:
+    """Return ``ctx`` as a schedule sees it that has only a part of the steps.
+
+    Args:
+        ctx: Of all steps.
+        begin: The number of the part's first step.
+        end: The number of the step behind it; by default it goes on to the end of all.
+    """
+    end = ctx.total_steps if end is None and "total_steps" in ctx else end
+    return at_step(ctx, ctx.step - begin, None if end is None else max(end - begin, 1))
+
+
+def at_step(ctx: Ctx, step: Any, total: int | None = None) -> Ctx:
+    """Return ``ctx`` with another number of the step, and perhaps of the steps in all."""
+    total = ctx.total_steps if total is None and "total_steps" in ctx else total
+    own = {"step": step}
+    if total is not None:
+        own |= {"total_steps": total, "progress": operation("minimum", step / total, 1.0)}
+    return Ctx(lambda name: own[name] if name in own else ctx._read(name), {*ctx._keys, *own})
 
 
 _CURRICULA = (
@@ -168,7 +195,7 @@ class Curriculum:
         """Return the number of steps in all."""
         return sum(s.steps for s in self.stages)
 
-    def at(self, step: int) -> Mapping[str, float]:
+    def at(self, step: int) -> Mapping[str, Any]:
         """Return what ``ctx`` says of the progress at a step; behind the end the last stage goes on."""
         before = 0
         for number, stage in enumerate(self.stages):
@@ -178,6 +205,7 @@ class Curriculum:
                 return {
                     "total_steps": self.steps,
                     "progress": min(step / self.steps, 1.0),
+                    "stages": self.stages,
                     "stage": number,
                     "stage_step": inside,
                     "stage_progress": min(inside / stage.steps, 1.0),

@@ -134,7 +134,7 @@ def written(name: str, hyperparameters: Mapping[str, Any]) -> str:
 
 def shown_value(value: Any) -> str:
     """Write a hyperparameter for people; a schedule by its name."""
-    return getattr(value, "__name__", "schedule") if callable(value) else repr(value)
+    return getattr(value, "__name__", None) or repr(value)
 
 
 @overload

@@ -89,7 +89,7 @@ def _text(op: str, args: tuple[Any, ...]) -> str:
     if op == "input":
         return str(args[0])
     if op == "call":
-        return f"{getattr(args[0], '__name__', 'schedule')}(ctx)"
+        return f"{getattr(args[0], '__name__', type(args[0]).__name__)}(ctx)"
     texts = [str(a) for a in args]
     text = (
         f"({texts[0]} {_INFIX[op]} {texts[1]})"

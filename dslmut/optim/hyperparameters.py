@@ -271,7 +271,7 @@ def _fits(h: Hyperparameter, kept: Any, default: Any) -> bool:
     if isinstance(kept, Tensor):
         return False
     if callable(kept) and h.scheduled:
-        return (h.kind in (float, None) or default is None) and _takes_ctx(kept)
+        return (h.kind in (float, None) or default is None) and takes_ctx(kept)
     if h.kind is tuple:
         return isinstance(kept, tuple) and len(kept) == len(default) and all(
             isinstance(k, float) or (callable(k) and h.scheduled) if isinstance(d, float) else True
@@ -280,7 +280,8 @@ def _fits(h: Hyperparameter, kept: Any, default: Any) -> bool:
     return h.kind is None or type(kept) is h.kind
 
 
-def _takes_ctx(schedule: Callable[..., Any]) -> bool:
+def takes_ctx(schedule: Callable[..., Any]) -> bool:
+    """Say whether a function can be called with ``ctx`` alone."""
     try:
         inspect.signature(schedule).bind(None)
     except TypeError:

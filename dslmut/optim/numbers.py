@@ -136,7 +136,7 @@ class Numbers:
             updates: The number of the update, from 1.
         """
         step = self.groups[group].shown["step"]
-        context: dict[str, Number] = {"step": step, "updates": updates, **self.extra}
+        context: dict[str, Any] = {"step": step, "updates": updates, **self.extra}
         if self._curriculum is not None:
             context |= self._curriculum.at(step)
         numbers = {f"ctx.{name}": value for name, value in context.items()}

@@ -49,10 +49,15 @@ def options(
             "write `compile=False` to compute with plain operations",
         )
     keys = {name: context_number(name, value) for name, value in (ctx or {}).items()}
-    return Options(_curriculum(curriculum), diagnostics_every, keys, compile)
+    return Options(curriculum_of(curriculum), diagnostics_every, keys, compile)
 
 
-def _curriculum(given: Any) -> Curriculum | None:
+def curriculum_of(given: Any) -> Curriculum | None:
+    """Return a curriculum that may be given as its stages, or as a number of steps.
+
+    Raises:
+        OptimizerError: E-OPT-006 for anything else.
+    """
     if given is None or isinstance(given, Curriculum):
         return given
     if isinstance(given, int):

@@ -113,15 +113,17 @@ class Unread:
         next(a for a in _flat([args, kwargs or {}]) if isinstance(a, Unread))._refuse()
 
 
-def operation(op: str, *operands: Any) -> Scalar:
-    """Return the scalar that an operator gives.
+def operation(op: str, *operands: Any) -> Any:
+    """Return the scalar that an operator gives; of numbers alone, their number.
 
     Args:
         op: A key of ``expressions.FUNCTIONS``.
-        operands: Scalars, at least one, and numbers.
+        operands: Scalars and numbers.
     """
     operands = tuple(map(_plain, operands))
-    owner = next(o.owner for o in operands if isinstance(o, Scalar))
+    owner = next((o.owner for o in operands if isinstance(o, Scalar)), None)
+    if owner is None:
+        return apply(op, operands)
     parts = tuple(o.expression if isinstance(o, Scalar) else o for o in operands)
     values = [o.value if isinstance(o, Scalar) else o for o in operands]
     return Scalar(Expression(op, parts), apply(op, values), owner)

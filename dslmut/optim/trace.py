@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_flatten, tree_map
 from dslmut.diagnostics.codes.bodies import CapturedTensor, InPlaceInBody, NumberFromTensor
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim import mixing, zeros
-from dslmut.optim.context import CONSTANTS, WHOLE, Ctx
+from dslmut.optim.context import CONSTANTS, FIXED, WHOLE, Ctx
 from dslmut.optim.expressions import Expression, Number, called
 from dslmut.optim.scalars import NeedsNumber, Scalar, Unread
 from dslmut.optim.watching import Recorder, Watcher
@@ -195,6 +195,8 @@ class Tracer:
         def read(name: str) -> Any:
             if name not in self.keys:
                 return self._constant_of(name)
+            if name in FIXED:
+                return self.inputs[f"ctx.{name}"]
             kind = int if name in WHOLE else float
             return self._input(f"ctx.{name}", self.inputs[f"ctx.{name}"], kind)
 

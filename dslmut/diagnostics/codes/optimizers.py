@@ -226,7 +226,7 @@ class BadContext(Code):
     """`ctx` does not have this, or not in this run
 
     `ctx` has `step`, `updates`, `name`, `index` and `group`; with a `Curriculum` also
-    `total_steps`, `progress`, `stage`, `stage_step` and `stage_progress`; and what
+    `total_steps`, `progress`, `stages`, `stage`, `stage_step` and `stage_progress`; and what
     `bind(model, ctx={...})` declares. The other options of a run that do not fit (`curriculum`,
     `diagnostics_every`, `compile`) are reported under this code too.
 
@@ -371,3 +371,42 @@ class BadChain(Code):
     code = "E-OPT-010"
     error = OptimizerError
     why = "each part gets what the one before it gave: first gradients, then the update that one rule makes of them"
+
+
+class BadSchedule(Code):
+    """A ready schedule gets arguments that do not fit, or does not fit the run
+
+    Numbers are finite, and steps are whole numbers from 1. A part of a schedule, such as the
+    warm-up, is no longer than the whole. A schedule that is given no number of steps goes over
+    those of the curriculum, so that there has to be one.
+
+    ## Example
+
+    ```python
+    from torch import nn
+
+    from dslmut.optim import adamw
+    from dslmut.optim.schedules import cosine, warm_up
+
+    rule = adamw(lr=warm_up(cosine(1e-3), steps=500))
+    opt = rule.bind(nn.Linear(3, 2), curriculum=100)  # error: E-OPT-009
+    ```
+
+    ## Instead
+
+    ```python
+    from torch import nn
+
+    from dslmut.optim import adamw
+    from dslmut.optim.schedules import cosine, warm_up
+
+    rule = adamw(lr=warm_up(cosine(1e-3), steps=0.05))
+    opt = rule.bind(nn.Linear(3, 2), curriculum=100)
+    ```
+
+    A number below 1 is a share of all steps where a schedule takes one.
+    """
+
+    code = "E-OPT-009"
+    error = OptimizerError
+    why = "a schedule that fits no run would be noticed only by what it does to the training"
