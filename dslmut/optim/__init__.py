@@ -6,6 +6,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from dslmut.optim.interchange import TorchFormat as TorchFormat
+    from dslmut.optim.interchange import TorchState as TorchState
     from dslmut.optim.reporting import update_diagnostics as update_diagnostics
     from dslmut.optim.rules.adaptive import adamw as adamw
     from dslmut.optim.rules.descent import momentum_sgd as momentum_sgd
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
     from dslmut.optim.scheduling import schedule_value as schedule_value
 
 _HOMES = {
+    "dslmut.optim.interchange": "TorchFormat TorchState",
     "dslmut.optim.reporting": "update_diagnostics",
     "dslmut.optim.rules.adaptive": "adamw",
     "dslmut.optim.rules.descent": "momentum_sgd sgd",
@@ -21,6 +24,8 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
+    "TorchFormat",
+    "TorchState",
     "adamw",
     "momentum_sgd",
     "schedule_value",
