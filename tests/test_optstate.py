@@ -639,10 +639,10 @@ def test_files_that_do_not_fit_change_nothing() -> None:
             saved(eager(momentum_sgd(lr=0.7), other)),
             "`velocity` of `0.weight` has shape \\[5, 3\\]",
         ),
-        (saved(eager(momentum_sgd(lr=0.7), nn.Linear(3, 2))), "states of `weight`, which"),
+        (saved(eager(momentum_sgd(lr=0.7), nn.Linear(3, 2))), "states of `weight`, `bias`, which"),
         (
             saved(trained(torch.optim.Adam)),
-            "an optimizer of another library",
+            "another optimizer than `torch.optim.SGD`(.|\n)*has no `betas`",
         ),
         (
             edited(lambda f: f["param_groups"][0].update(momentun=0.5)),

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dslmut.optim.chains import chain as chain
     from dslmut.optim.hidden import muon_groups as muon_groups
+    from dslmut.optim.interchange import TorchFormat as TorchFormat
+    from dslmut.optim.interchange import TorchState as TorchState
     from dslmut.optim.reporting import update_diagnostics as update_diagnostics
     from dslmut.optim.rules.adaptive import adamw as adamw
     from dslmut.optim.rules.clipping import adaptive_clip as adaptive_clip
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "dslmut.optim.hidden": "muon_groups",
     "dslmut.optim.chains": "chain",
+    "dslmut.optim.interchange": "TorchFormat TorchState",
     "dslmut.optim.reporting": "update_diagnostics",
     "dslmut.optim.rules.adaptive": "adamw",
     "dslmut.optim.rules.clipping": "adaptive_clip clip_by_norm clip_by_value clip_update",
@@ -37,6 +40,8 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
+    "TorchFormat",
+    "TorchState",
     "adamw",
     "adaptive_clip",
     "cautious",

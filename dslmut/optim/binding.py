@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from dslmut.functions.gradients import Gradient
-from dslmut.optim import checkpoint, compiling
+from dslmut.optim import checkpoint, compiling, interchange
 from dslmut.optim.bindable import Bindable
 from dslmut.optim.define import Configured, Optimizer
 from dslmut.optim.explaining import Explanation, explained
@@ -151,8 +151,9 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         with torch.inference_mode(False):  # states must outlive such a block
             runner.schedules.show()
             for item in items:
+                states = self.state[item.parameter]
                 if item.parameter.requires_grad and not is_lazy(item.parameter):
-                    runner.make_states(item, self.state[item.parameter])
+                    runner.make_states(item, states)
         self._runner = runner
 
     def _parameters(self) -> Iterator[tuple[int, Tensor, str]]:
@@ -264,12 +265,15 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         """Load states and hyperparameters, by name where both sides have names.
 
         Args:
-            state_dict: From ``state_dict()`` of an optimizer with the same rule.
+            state_dict: From ``state_dict()`` of an optimizer with the same rule, or of the class of
+                ``torch.optim`` that the rule corresponds to.
 
         Raises:
             OptimizerError: E-OPT-007; nothing was changed then.
         """
         state_dict = copy(state_dict)
+        if "param_groups" in state_dict:  # hooks may write into their own groups
+            state_dict["param_groups"] = [copy(g) for g in state_dict["param_groups"]]
         for hook in self._optimizer_load_state_dict_pre_hooks.values():
             changed = hook(self, state_dict)
             state_dict = changed if changed is not None else state_dict
@@ -277,6 +281,21 @@ class OptState(torch.optim.Optimizer, Generic[M]):
             checkpoint.load(self.state, self._current_runner(), state_dict)
         for hook in self._optimizer_load_state_dict_post_hooks.values():
             hook(self)
+
+    def torch_state_dict(self) -> dict[str, Any]:
+        """Return a state dict for the class of ``torch.optim`` that the rule corresponds to.
+
+        Unlike those of ``state_dict()``, its tensors are copies: torch's ``load_state_dict`` keeps
+        the ones that it gets.
+
+        Returns:
+            What ``torch.optim.AdamW(...).load_state_dict`` takes, for the rule ``adamw``.
+
+        Raises:
+            OptimizerError: E-OPT-007 if the rule corresponds to no class of ``torch.optim``.
+        """
+        with torch.inference_mode(False):
+            return interchange.to_torch(self._current_runner().groups, self.state_dict())
 
     def __getstate__(self) -> dict[str, Any]:
         kept = super().__getstate__()

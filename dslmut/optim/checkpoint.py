@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from torch import Tensor
-
-from dslmut.diagnostics.codes.optimizers import ForeignCheckpoint
-from dslmut.diagnostics.exceptions import DslmutError
-from dslmut.diagnostics.raising import user_span, warn_user
-from dslmut.optim.fitting import fit_state
-from dslmut.optim.hyperparameters import FOREIGN, RESERVED, fitted
+from dslmut.optim import interchange
+from dslmut.optim.fitting import check_state, fit_state
+from dslmut.optim.matching import SavedGroups, count, foreign, groups_in, matched, warn
 from dslmut.optim.parameters import is_lazy
+from dslmut.optim.settings import settings
+from dslmut.optim.trace import State
 
 if TYPE_CHECKING:
-    from dslmut.optim.numbers import Group, Item
+    from dslmut.optim.numbers import Item
     from dslmut.optim.running import Runner
 
 
 def load(states: Any, runner: Runner, saved: Any) -> None:
-    """Load what ``state_dict()`` gave.
+    """Load what ``state_dict()`` gave, or an optimizer of torch that the rule corresponds to.
+
+    Everything is checked first; then each parameter's states are replaced one after the other,
+    so that no more memory is needed than those of one parameter besides the old ones and the file.
 
     Args:
         states: Of the optimizer.
@@ -33,82 +35,108 @@ def load(states: Any, runner: Runner, saved: Any) -> None:
         OptimizerError: E-OPT-007, and E-OPT-002 for a hyperparameter that does not fit; nothing
             was changed then.
     """
-    groups = _groups(saved, dict.fromkeys(g.definition.__name__ for g in runner.groups))
-    numbers = _numbers(runner, groups)
-    settings = [
-        _settings(group, _source(runner, number, numbers, groups), groups)
+    groups = groups_in(saved)
+    if not any("rule" in g for g in groups):
+        saved = interchange.from_torch(runner.groups, saved)
+        groups = saved["param_groups"]
+    _check_rules(runner, groups)
+    numbers = matched(runner, groups)
+    _check_parameters_rules(runner, numbers, groups)
+    changes = [
+        settings(group, _sources(runner, number, numbers, groups), groups)
         for number, group in enumerate(runner.groups)
     ]
-    before = [dict(group.shown) for group in runner.groups]
-    for group, values in zip(runner.groups, settings):
+    before, extra = [dict(group.shown) for group in runner.groups], runner.numbers.extra
+    for group, values in zip(runner.groups, changes):
         group.shown.update(values)
     try:  # which states a rule declares may depend on its hyperparameters
-        loaded = {
-            item.parameter: _states(item, runner, saved["state"].get(numbers[item.number], {}))
+        loadings = [
+            _checked(item, runner, saved["state"].get(numbers[item.number], {}))
             for item in runner.items
-        }
+        ]
+        runner.numbers.adopt(groups)
         runner.schedules.adopt()
     except BaseException:
         for group, values in zip(runner.groups, before):
             group.shown.clear()
             group.shown.update(values)
+        runner.numbers.extra = extra
         with suppress(Exception):
             runner.schedules.adopt()
         raise
-    states.update(loaded)
+    for loading in loadings:
+        states[loading.item.parameter] = loading.states()
 
 
-def _groups(saved: Any, rules: Collection[str]) -> Sequence[Mapping[str, Any]]:
-    if not isinstance(saved, Mapping) or not {"state", "param_groups"} <= set(saved):
-        raise _foreign(
-            "this is no state dict of an optimizer: it has no `state` and `param_groups`",
-            "load what `opt.state_dict()` gave",
+# -- rules ---------------------------------------------------------------------------------------
+
+
+def _check_rules(runner: Runner, groups: SavedGroups) -> None:
+    """Refuse a file of other rules altogether."""
+    own = [g.definition.__name__ for g in runner.groups]
+    saved = [g["rule"] for g in groups if "rule" in g]
+    if not set(own) & set(saved):
+        raise foreign(
+            f"the file was saved from {_named(saved)}, and this is {_named(own)}",
+            "load it into an optimizer with the rule that it was saved from",
         )
-    for group in saved["param_groups"]:
-        if group.get("rule") not in rules:
-            origin = f"`{group['rule']}`" if "rule" in group else "an optimizer of another library"
-            raise _foreign(
-                f"the file was saved from {origin}, and this is `{', '.join(rules)}`",
-                "load it into an optimizer with the rule that it was saved from",
-            )
-    return saved["param_groups"]
 
 
-def _numbers(runner: Runner, saved: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Return, for each parameter in order, the number that its state has in the file."""
-    shown = [g.shown for g in runner.groups]
-    names = [n for g in shown for n in g.get("param_names", ())]
-    old_numbers = [n for g in saved for n in g["params"]]
-    old_names = [n for g in saved for n in g.get("param_names", ())]
-    named = len(names) == len(runner.items) and len(old_names) == len(old_numbers)
-    if named and len(set(old_names)) == len(old_names):
-        known = dict(zip(old_names, old_numbers))
-        lost = [n for n in old_names if n not in set(names)]
-        if lost:
-            raise _foreign(
-                f"the file has states of `{lost[0]}`, which this optimizer does not have",
-                "load it into an optimizer of the model that it was saved from",
+def _check_parameters_rules(
+    runner: Runner, numbers: Sequence[Hashable | None], groups: SavedGroups
+) -> None:
+    """Refuse a file in which a parameter was under another rule than here."""
+    rules = {n: g["rule"] for g in groups if "rule" in g for n in g["params"]}
+    for item in runner.items:
+        own = runner.groups[item.group].definition.__name__
+        saved = rules.get(numbers[item.number], own)
+        if saved != own:
+            raise foreign(
+                f"the states of `{item.name}` were saved from `{saved}`, "
+                f"and here it stands in a group of `{own}`",
+                f"put it into a group of `{saved}`, or take its states out of the file: "
+                'they start at zeros then (`del file["state"][number]`)',
             )
-        missing = [n for n in names if n not in known]
-        if missing:
-            _warn(f"the file has no states of {', '.join(missing)}; they start at zeros")
-        return [known.get(n) for n in names]
-    sizes, old_sizes = [len(g["params"]) for g in shown], [len(g["params"]) for g in saved]
-    if sizes != old_sizes:
-        raise _foreign(
-            f"the file has {old_sizes} parameters in its groups, this optimizer {sizes}, "
-            "and there are no names to go by",
-            "bind both to a model, or give pairs of name and parameter, also in groups: "
-            '`{"params": list(model.named_parameters())}`',
-        )
-    return old_numbers
+
+
+def _named(rules: Sequence[str]) -> str:
+    return ", ".join(f"`{r}`" for r in dict.fromkeys(rules)) or "an optimizer without groups"
 
 
 # -- states --------------------------------------------------------------------------------------
 
 
-def _states(item: Item, runner: Runner, saved: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the states of one parameter, in storage of their own.
+@dataclass(frozen=True, eq=False)
+class _Loading:
+    """What one parameter gets from a file, checked and not yet copied.
+
+    Args:
+        item: The parameter.
+        declared: Its states.
+        saved: Its states in the file, those of branches that are not taken now among them.
+        updates: Their count; None for a parameter that has no states now.
+    """
+
+    item: Item
+    declared: Sequence[State]
+    saved: Mapping[str, Any]
+    updates: int | None
+
+    def states(self) -> dict[str, Any]:
+        """Return the states, in storage of their own."""
+        if self.updates is None:
+            return {}
+        values: dict[str, Any] = {
+            s.name: fit_state(self.item, s, self.saved.get(s.name), own=True) for s in self.declared
+        }
+        others = {
+            n: deepcopy(v) for n, v in self.saved.items() if n not in values and v is not None
+        }
+        return {**values, **others, "updates": self.updates}
+
+
+def _checked(item: Item, runner: Runner, saved: Mapping[str, Any]) -> _Loading:
+    """Check the states of one parameter.
 
     Args:
         item: The parameter.
@@ -117,84 +145,38 @@ def _states(item: Item, runner: Runner, saved: Mapping[str, Any]) -> dict[str, A
     """
     if is_lazy(item.parameter):
         if saved:
-            raise _foreign(
+            raise foreign(
                 f"the file has states of `{item.name}`, which does not exist yet",
-                "run the model once, so that its lazy parameters are made, and load then",
+                "make the parameter first: run the model once, or `model.to_empty(device=...)`",
             )
-        return {}
+        return _Loading(item, (), {}, None)
     if not saved and not item.parameter.requires_grad:
-        return {}
+        return _Loading(item, (), {}, None)
     program = runner.program(item)
-    declared = {s.name: s for s in program.states}
+    declared = [s.name for s in program.states]
     unknown = [n for n in saved if n not in declared and n != "updates"]
     if unknown and not program.branches:
         listed = ", ".join(f"`{n}`" for n in declared) or "none"
-        raise _foreign(
+        raise foreign(
             f"the file has a state `{unknown[0]}` of `{item.name}`; this rule declares {listed}",
             "load it into an optimizer with the rule that it was saved from",
         )
-    for name, value in saved.items():
-        if isinstance(value, Tensor) and value.is_complex():
-            raise _foreign(
-                f"the state `{name}` of `{item.name}` is complex in the file",
-                "load it into an optimizer with the rule that it was saved from",
-            )
-    values: dict[str, Any] = {
-        name: fit_state(item, state, saved.get(name), own=True) for name, state in declared.items()
-    }
-    values |= {n: deepcopy(saved[n]) for n in unknown}  # of a branch that is not taken now
+    for state in program.states:
+        if saved.get(state.name) is not None:
+            check_state(item, state, saved[state.name])
     missing = [n for n in declared if n not in saved]
-    if missing and saved:
+    if missing and saved.get("updates"):
         listed = ", ".join(f"`{n}`" for n in missing)
-        _warn(f"the file lacks {listed} of `{item.name}`; they start at zeros")
-    return {**values, "updates": int(saved.get("updates", 0))}
+        warn(f"the file lacks {listed} of `{item.name}`; they start at zeros")
+    return _Loading(item, program.states, saved, count(saved.get("updates", 0), f"`{item.name}`"))
 
 
-# -- hyperparameters -----------------------------------------------------------------------------
+# -- groups --------------------------------------------------------------------------------------
 
 
-def _source(
-    runner: Runner, number: int, numbers: Sequence[Any], saved: Sequence[Mapping[str, Any]]
-) -> Mapping[str, Any] | None:
-    """Return the saved group that a group's parameters were in; None if they were in several."""
+def _sources(
+    runner: Runner, number: int, numbers: Sequence[Any], saved: SavedGroups
+) -> list[Mapping[str, Any]]:
+    """Return the saved groups that the parameters of a group were in."""
     own = {numbers[i.number] for i in runner.items if i.group == number} - {None}
-    found = [g for g in saved if own & set(g["params"])]
-    return found[0] if len(found) == 1 else None
-
-
-def _settings(
-    group: Group, saved: Mapping[str, Any] | None, groups: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    """Return what a group takes over: hyperparameters, counts, and what schedulers keep."""
-    rule = group.definition.__name__
-    if saved is None:
-        _warn("the file has other groups; this one keeps its hyperparameters")
-        return {"step": max((int(g.get("step", 0)) for g in groups), default=0)}
-    known = group.definition.hyperparameters
-    values: dict[str, Any] = {"step": int(saved.get("step", 0))}
-    for name, value in saved.items():
-        if name in known and name in group.shown.schedules:
-            continue
-        if name in known:
-            values[name] = fitted(group.definition, known[name], value)
-        elif name in RESERVED and name not in ("params", "param_names", "step", "rule"):
-            values[name] = deepcopy(value)
-        elif name in group.shown and name not in RESERVED:
-            values[name] = deepcopy(value)  # somebody's own key
-        elif name not in RESERVED | FOREIGN:
-            raise _foreign(
-                f"the file has a hyperparameter `{name}`, which `{rule}` does not have",
-                "load it into an optimizer with the rule that it was saved from",
-            )
-    missing = [n for n in known if n not in saved]
-    if missing:
-        _warn(f"the file lacks {', '.join(missing)}; the present values stay")
-    return values
-
-
-def _warn(message: str) -> None:
-    warn_user(f"dslmut: {message}", UserWarning)
-
-
-def _foreign(message: str, fix: str) -> DslmutError:
-    return ForeignCheckpoint.raised(user_span(), message, fix=fix)
+    return [g for g in saved if own & set(g["params"])]

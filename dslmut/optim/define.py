@@ -33,6 +33,7 @@ from dslmut.optim.states import Update
 
 if TYPE_CHECKING:
     from dslmut.optim.binding import OptState
+    from dslmut.optim.interchange import TorchFormat
 
 P = ParamSpec("P")
 
@@ -44,8 +45,9 @@ class Optimizer(Generic[P]):
     get a ``Configured`` optimizer.
     """
 
-    def __init__(self, rule: Callable[..., Update]) -> None:
+    def __init__(self, rule: Callable[..., Update], torch: TorchFormat | None = None) -> None:
         self.rule = self.source = rule
+        self.torch = torch
         self.hyperparameters = declared(rule)
         functools.update_wrapper(self, rule)
         self.__dslmut__ = Class(rule.__name__, Kind.STATE, key=f"{rule.__module__}.{rule.__name__}")
@@ -140,13 +142,14 @@ def shown_value(value: Any) -> str:
 @overload
 def optimizer(rule: Callable[Concatenate[Tensor, Tensor, Ctx, P], Update], /) -> Optimizer[P]: ...
 @overload
-def optimizer() -> _Decorator: ...
-def optimizer(rule: Any = None, /) -> Any:
+def optimizer(*, torch: TorchFormat | None = ...) -> _Decorator: ...
+def optimizer(rule: Any = None, /, *, torch: TorchFormat | None = None) -> Any:
     """Define an optimizer by what it does to one parameter.
 
     Args:
         rule: A function ``(param, grad, ctx, *, hyperparameters) -> optimizer_update(...)``. It is
             ordinary Python on tensors, and pure; it is traced once per parameter and compiled.
+        torch: The optimizer of torch whose checkpoints it reads and writes.
 
     Returns:
         The definition: call it with a model, or with hyperparameters alone.
@@ -163,7 +166,7 @@ def optimizer(rule: Any = None, /) -> Any:
     surroundings = sys._getframe(1).f_locals
 
     def define(rule: Any) -> Any:
-        definition = Optimizer(rule)
+        definition = Optimizer(rule, torch)
         _check_source(rule, surroundings)
         return definition
 

@@ -64,16 +64,32 @@ def fit_state(item: Item, state: State, value: Any, own: bool = False) -> Tensor
     device = item.parameter.device
     if value is None:
         return state.make(device)
-    if not isinstance(value, Tensor) or tuple(value.shape) != state.shape:
-        shape = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        raise ForeignCheckpoint.raised(
-            user_span(),
-            f"the state `{state.name}` of `{item.name}` has shape {shape}, "
-            f"and the rule declares {list(state.shape)}",
-            fix="give it that shape; states are loaded into a model of the same sizes",
-        )
+    check_state(item, state, value)
     same = value.stride() == state.stride and value.dtype is state.dtype
     if same and not own and value.device == device and value.layout is torch.strided:
         return value
     kind = {"dtype": state.dtype, "device": device}
     return torch.empty_strided(state.shape, state.stride, **kind).copy_(value)
+
+
+def check_state(item: Item, state: State, value: Any) -> None:
+    """Refuse a value that a state cannot have.
+
+    Raises:
+        OptimizerError: E-OPT-007 for another shape, for a kind of number that its dtype cannot
+            hold, and for a tensor without values.
+    """
+    if not isinstance(value, Tensor) or tuple(value.shape) != state.shape:
+        shape = list(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        problem = f"has shape {shape}, and the rule declares {list(state.shape)}"
+        fix = "give it that shape; states are loaded into a model of the same sizes"
+    elif not torch.can_cast(value.dtype, state.dtype):
+        problem = f"holds {value.dtype} in the file, and the rule declares {state.dtype}"
+        fix = "load it into an optimizer with the rule that it was saved from"
+    elif value.is_meta and not item.parameter.is_meta:
+        problem = "has no values: it is on the meta device"
+        fix = 'load the file to a device that holds values: `torch.load(path, map_location="cpu")`'
+    else:
+        return
+    message = f"the state `{state.name}` of `{item.name}` {problem}"
+    raise ForeignCheckpoint.raised(user_span(), message, fix=fix)

@@ -124,9 +124,32 @@ class Numbers:
     def __init__(
         self, groups: Sequence[Group], curriculum: Curriculum | None, extra: Mapping[str, float]
     ) -> None:
-        self.groups, self.extra, self._curriculum = groups, dict(extra), curriculum
+        self.groups, self._curriculum = groups, curriculum
+        self.extra = dict(extra)
         self.reads_identity = False
         self.keys = ("step", "updates", *self.extra, *(PROGRESS if curriculum else ()))
+
+    @property
+    def extra(self) -> dict[str, float]:
+        """Return the further keys of ``ctx`` with their values."""
+        return self._extra
+
+    @extra.setter
+    def extra(self, values: dict[str, float]) -> None:
+        self._extra = values
+        for group in self.groups if values else ():
+            group.shown["ctx"] = (
+                values  # so that they are saved, and a resumed run goes on with them
+            )
+
+    def adopt(self, saved: Sequence[Mapping[str, Any]]) -> None:
+        """Take the values of the declared keys of ``ctx`` from the groups of a file.
+
+        Raises:
+            OptimizerError: E-OPT-006 for one that is no number.
+        """
+        found = next((g["ctx"] for g in saved if isinstance(g.get("ctx"), Mapping)), {})
+        self.extra = {n: context_number(n, found.get(n, v)) for n, v in self.extra.items()}
 
     def of(self, group: int, updates: int) -> dict[str, Number]:
         """Return the numbers of a group at this step.

@@ -262,8 +262,9 @@ class ForeignCheckpoint(Code):
     """The saved state does not fit the optimizer that loads it
 
     States are loaded by name: an unknown parameter, state or hyperparameter, a state of another
-    shape, and a file of another rule or library is an error that names it, before anything is
-    loaded. What a file lacks keeps its present value, with a warning.
+    shape or kind of number, and a file of another rule is an error that names it, before anything
+    is loaded. What a file lacks keeps its present value, with a warning. A file of `torch.optim` is
+    loaded into the rule that corresponds to its class, `torch.optim.AdamW` into `adamw`.
 
     ## Example
 

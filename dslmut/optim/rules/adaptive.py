@@ -7,12 +7,13 @@ from torch import Tensor
 
 from dslmut.optim.context import Ctx, Hyper
 from dslmut.optim.define import optimizer
+from dslmut.optim.interchange import TorchFormat
 from dslmut.optim.reporting import update_diagnostics
 from dslmut.optim.scheduling import schedule_value
 from dslmut.optim.states import Update, defstate, optimizer_update
 
 
-@optimizer
+@optimizer(torch=TorchFormat(torch.optim.AdamW))
 def adamw(
     param: Tensor,
     grad: Tensor,

@@ -7,12 +7,13 @@ from torch import Tensor
 
 from dslmut.optim.context import Ctx, Hyper
 from dslmut.optim.define import optimizer
+from dslmut.optim.interchange import TorchFormat, TorchState
 from dslmut.optim.reporting import update_diagnostics
 from dslmut.optim.scheduling import schedule_value
 from dslmut.optim.states import Update, defstate, optimizer_update
 
 
-@optimizer
+@optimizer(torch=TorchFormat(torch.optim.SGD, step=None))
 def sgd(
     param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 1e-3, weight_decay: Hyper = 0.0
 ) -> Update:
@@ -33,7 +34,10 @@ def sgd(
     return optimizer_update(new)
 
 
-@optimizer
+_VELOCITY = TorchState("momentum_buffer", optional=True)
+
+
+@optimizer(torch=TorchFormat(torch.optim.SGD, states={"velocity": _VELOCITY}, step=None))
 def momentum_sgd(
     param: Tensor,
     grad: Tensor,

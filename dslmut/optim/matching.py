@@ -1,0 +1,165 @@
+"""Which state of a file belongs to which parameter: by name where both sides have names."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+
+from dslmut.diagnostics.codes.optimizers import ForeignCheckpoint
+from dslmut.diagnostics.exceptions import DslmutError
+from dslmut.diagnostics.raising import user_span, warn_user
+
+if TYPE_CHECKING:
+    from dslmut.optim.running import Runner
+
+SavedGroups = Sequence[Mapping[str, Any]]
+
+
+def groups_in(saved: Any) -> SavedGroups:
+    """Return the groups of a state dict, once it has torch's layout.
+
+    Raises:
+        OptimizerError: E-OPT-007 for anything else.
+    """
+    fix = "load what `opt.state_dict()` gave"
+    if not isinstance(saved, Mapping) or not {"state", "param_groups"} <= set(saved):
+        raise foreign(
+            "this is no state dict of an optimizer: it has no `state` and `param_groups`", fix
+        )
+    groups = saved["param_groups"]
+    if not all(isinstance(g, Mapping) and "params" in g for g in groups):
+        raise foreign("a group of the file has no `params`", fix)
+    if not isinstance(saved["state"], Mapping):
+        raise foreign("the `state` of the file is no dictionary by parameter", fix)
+    numbers = {n for g in groups for n in g["params"]}
+    for number, state in saved["state"].items():
+        if number not in numbers:
+            raise foreign(
+                f"the file has a state of {number!r}, which stands in none of its groups", fix
+            )
+        if not isinstance(state, Mapping):
+            raise foreign(f"the state of {number!r} in the file is no dictionary", fix)
+    return groups
+
+
+def matched(runner: Runner, saved: SavedGroups) -> list[Hashable | None]:
+    """Return, for each parameter in order, the number that its state has in the file.
+
+    Args:
+        runner: Which knows the parameters.
+        saved: The groups of the file.
+
+    Returns:
+        None for a parameter that the file does not have, which is warned of.
+
+    Raises:
+        OptimizerError: E-OPT-007 for parameters that only the file has, and for other sizes of
+            the groups where there are no names.
+    """
+    shown = [g.shown for g in runner.groups]
+    names = [n for g in shown for n in g.get("param_names", ())]
+    numbers = [n for g in saved for n in g["params"]]
+    listed = _names(saved, set(names)) if len(names) == len(runner.items) else None
+    if listed is None or len(set(listed)) < len(listed):
+        return _in_order(shown, saved, numbers)
+    missing = [n for n in names if n not in set(listed)]
+    lost = [n for n in listed if n not in set(names)]
+    if lost:
+        raise _unknown(lost, missing)
+    if missing:
+        warn(f"the file has no states of {', '.join(missing)}; they start at zeros")
+    known = dict(zip(listed, numbers))
+    return [known.get(n) for n in names]
+
+
+def _names(saved: SavedGroups, known: set[str]) -> list[str] | None:
+    """Return the names of the parameters in a file, in order; None if they have none.
+
+    ``torch.distributed.checkpoint`` puts full names in the place of numbers, and then sorts the
+    parameters into the groups that it loads into, but leaves the ``param_names`` of the old ones:
+    the numbers count then, and the order where they are no names of ours.
+    """
+    numbers = [n for g in saved for n in g["params"]]
+    if numbers and all(isinstance(n, str) for n in numbers) and known & set(numbers):
+        return numbers
+    if any(len(g.get("param_names", ())) != len(g["params"]) for g in saved):
+        return None
+    listed = [n for g in saved for n in g.get("param_names", ())]
+    agree = all(n.endswith(name) for n, name in zip(numbers, listed) if isinstance(n, str))
+    return listed if agree else None
+
+
+def _in_order(
+    shown: SavedGroups, saved: SavedGroups, numbers: list[Hashable]
+) -> list[Hashable | None]:
+    sizes, old_sizes = [len(g["params"]) for g in shown], [len(g["params"]) for g in saved]
+    if sizes != old_sizes:
+        raise foreign(
+            f"the file has {old_sizes} parameters in its groups, this optimizer {sizes}, "
+            "and there are no names to go by",
+            "bind both to a model, or give pairs of name and parameter, also in groups: "
+            '`{"params": list(model.named_parameters())}`',
+        )
+    return [*numbers]
+
+
+def _unknown(lost: Sequence[str], missing: Sequence[str]) -> DslmutError:
+    """E-OPT-007 for names that only the file has; a renaming is recognised and written down."""
+    message = f"the file has states of {_listed(lost)}, which this optimizer does not have"
+    if not missing:
+        return foreign(message, "load it into an optimizer of the model that it was saved from")
+    message += f"; it has {_listed(missing)}, which the file does not have"
+    new = _renaming(lost, missing)
+    return foreign(
+        message,
+        "if only the names have changed, change them in the file before it is loaded: "
+        f'`g["param_names"] = [{new} for n in g["param_names"]]` '
+        'for each `g` in `file["param_groups"]`',
+    )
+
+
+def _renaming(lost: Sequence[str], missing: Sequence[str]) -> str:
+    """Return an expression of ``n`` that makes old names new ones."""
+    for old in lost:
+        for new in missing:
+            if old.endswith(new) and {n.removeprefix(old[: -len(new)]) for n in lost} == set(
+                missing
+            ):
+                return f"n.removeprefix({old[: -len(new)]!r})"
+            if new.endswith(old) and {new[: -len(old)] + n for n in lost} == set(missing):
+                return f"{new[: -len(old)]!r} + n"
+    near = difflib.get_close_matches(lost[0], missing, n=1, cutoff=0.0)
+    return f"{{{lost[0]!r}: {near[0]!r}}}.get(n, n)"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(f"`{n}`" for n in names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
+
+
+def count(value: Any, whose: str) -> int:
+    """Return a number of updates.
+
+    Raises:
+        OptimizerError: E-OPT-007 for anything else.
+    """
+    number = value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
+    if not isinstance(number, int | float) or number < 0 or number != int(number):
+        raise foreign(
+            f"the number of updates of {whose} is {value!r} in the file",
+            "load what `opt.state_dict()` gave",
+        )
+    return int(number)
+
+
+def warn(message: str) -> None:
+    """Warn where the user loads a file."""
+    warn_user(f"dslmut: {message}", UserWarning)
+
+
+def foreign(message: str, fix: str) -> DslmutError:
+    """Return E-OPT-007."""
+    return ForeignCheckpoint.raised(user_span(), message, fix=fix)
