@@ -26,6 +26,16 @@ def user_span(frame: FrameType | None = None) -> Span | None:
     return None if found is None else span_of(found)
 
 
+def raised_span(error: BaseException) -> Span | None:
+    """Say where in the user's code an error came from: in the innermost frame that is the user's."""
+    found, step = None, error.__traceback__
+    while step is not None:
+        if is_user(step.tb_frame):
+            found = step.tb_frame
+        step = step.tb_next
+    return None if found is None else span_of(found)
+
+
 def user_frame(frame: FrameType | None) -> FrameType | None:
     """Return the innermost frame of the user's; where a library runs a thread, the library's."""
     frames: list[FrameType] = []
@@ -49,21 +59,21 @@ def warn_user(message: str, category: type[Warning]) -> None:
 
 
 def is_user(frame: FrameType) -> bool:
-    """Say whether a frame runs code that is neither ours nor torch's nor Python's own."""
+    """Say whether a frame runs code that is neither ours nor torch's, NumPy's or Python's own."""
     path = frame.f_code.co_filename
     if path.startswith(_EXAMPLES):
         return True
-    if path.startswith((_HERE, _torch(), "<frozen ")):
+    if path.startswith((_HERE, _place_of("torch"), _place_of("numpy"), "<frozen ")):
         return False
     if path == "<string>" and str(frame.f_globals.get("__name__")).startswith("dslmut."):
         return False  # the `__init__` that was written for a dataclass of ours
     return not path.startswith(_PYTHON) or "-packages" in path
 
 
-def _torch() -> str:
-    """Return where torch is, if anything has imported it; we do not."""
-    torch = sys.modules.get("torch")
-    return str(Path(torch.__file__).parent) + os.sep if torch and torch.__file__ else "\0"
+def _place_of(package: str) -> str:
+    """Return the folder of a package, if anything has imported it; we do not."""
+    file = getattr(sys.modules.get(package), "__file__", None)
+    return str(Path(file).parent) + os.sep if file else "\0"
 
 
 def span_of(frame: FrameType) -> Span:

@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import (
 
 from dslmut.diagnostics.codes.bodies import ChangingTrace, NumberFromTensor
 from dslmut.diagnostics.exceptions import DslmutError
+from dslmut.diagnostics.raising import raised_span
 from dslmut.functions.locate import heading
 from dslmut.optim.expressions import Expression, Number, calls, evaluate
 from dslmut.optim.states import results
@@ -115,7 +116,7 @@ def _traced(
         raise
     except (DynamicOutputShapeException, DataDependentOutputException) as error:
         raise NumberFromTensor.raised(
-            heading(definition.source),  # pyright: ignore[reportArgumentType]
+            raised_span(error) or heading(definition.source),  # pyright: ignore[reportArgumentType]
             f"`{definition.__name__}` computes a tensor whose shape depends on values: {error}",
             fix="keep the shape, and choose by `torch.where(condition, a, b)`",
         ) from error

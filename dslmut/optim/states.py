@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -224,14 +225,25 @@ def _check_value(tracer: Tracer, update: Update, what: str, value: Any, old: Ten
         raise _wrong(
             update,
             f"the new {what} has shape {list(value.shape)}, what it replaces {list(shape)}",
-            "compute it in the same shape; nothing is broadcast into it",
+            _reshaping(tuple(value.shape), shape),
         )
     if _kind(value.dtype) > _kind(dtype):
         raise _wrong(
             update,
             f"the new {what} holds {value.dtype}, what it replaces {dtype}",
-            f"write the cast: `.to({dtype})`",
+            "take `.real` of it" if value.is_complex() else f"write the cast: `.to({dtype})`",
         )
+
+
+def _reshaping(shape: tuple[int, ...], wanted: tuple[int, ...]) -> str:
+    """Say what makes one shape of another."""
+    if len(shape) == 2 and shape[::-1] == wanted:
+        return "it is transposed: write `.T`"
+    if math.prod(shape) == math.prod(wanted):
+        return f"give it the shape: `.reshape({', '.join(map(str, wanted))})`"
+    if len(shape) < len(wanted) and (not shape or math.prod(shape) < math.prod(wanted)):
+        return "keep the dimensions when you reduce: `.sum(1, keepdim=True)`; nothing is broadcast into it"
+    return "compute it in the same shape; nothing is broadcast into it"
 
 
 def _kind(dtype: Any) -> int:

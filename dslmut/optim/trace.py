@@ -112,7 +112,8 @@ class Tracer:
         self.fake = FakeTensorMode()
         self._nodes: dict[int, tuple[Tensor, fx.Node]] = {}
         self._protected: set[int] = set()
-        self._written: set[int] = set()
+        self._written: dict[int, str] = {}
+        self.calling = ""
         self._in_schedule = self._needed = False
         self._scope, self._first = "", 0
         self.gradient_of: str | None = None
@@ -288,7 +289,7 @@ class Tracer:
         """Add one operation to the graph, also one that returns nothing: it writes or checks."""
         arguments = tree_map(self._argument, (args, kwargs))
         node = self.recording.graph.call_function(op, *arguments)
-        node.meta["val"] = result
+        node.meta |= {"val": result, "called": self.calling}
         self._bind_all(result, node)
 
     def _bind_all(self, result: Any, node: fx.Node) -> None:
@@ -297,6 +298,7 @@ class Tracer:
         elif isinstance(result, list | tuple):
             for i, part in enumerate(result):
                 get = self.recording.graph.call_function(operator.getitem, (node, i))
+                get.meta["called"] = self.calling
                 self._bind_all(part, get)
 
     def _argument(self, value: Any) -> Any:
@@ -339,7 +341,7 @@ class Tracer:
                     f"`{name}` writes into the parameter, the gradient or a state",
                     fix=f"compute a new value: `x.{name.rstrip('_')}(...)`",
                 )
-            self._written.add(storage(tensor))
+            self._written[storage(tensor)] = self.calling or op._schema.name.partition("::")[2]
 
     def check_zero(self, name: str, init: Any) -> None:
         """Refuse a state that does not start as a zero constant, by how it was made (E-OPT-003)."""
@@ -349,11 +351,12 @@ class Tracer:
             if isinstance(init, FakeTensor):
                 raise zeros.refused(name, "it was made by another trace")
             raise self.captured(init)
-        if storage(init) in self._written:
-            raise zeros.refused(name, "it was filled in place")
-        computed = zeros.computed_by(self.node_of(init))
-        if computed is not None:
-            raise zeros.refused(name, f"it was computed by `{computed}`")
+        writer = self._written.get(storage(init))
+        if writer is not None:
+            raise zeros.refused(name, f"it was filled in place by `{writer}`")
+        reason = zeros.otherwise(self.node_of(init))
+        if reason is not None:
+            raise zeros.refused(name, reason)
 
 
 def storage(tensor: Tensor) -> int:

@@ -66,7 +66,7 @@ _WRITE = (
 
 
 _METHODS = {
-    **dict.fromkeys(["__bool__"], _BRANCH),
+    **dict.fromkeys("__bool__ __contains__ equal allclose is_nonzero".split(), _BRANCH),
     **dict.fromkeys(
         "item tolist __float__ __int__ __index__ __complex__ __format__ __repr__".split(), _ITEM
     ),
@@ -160,6 +160,18 @@ class Watcher(TorchFunctionMode):
         for value in flat:
             if isinstance(value, Tensor) and not isinstance(value, FakeTensor):
                 raise self.tracer.captured(value)
-        if any(isinstance(value, Scalar) for value in flat):
-            return self.tracer.torch_call(func, args, kwargs)
-        return func(*args, **kwargs)
+        self.tracer.calling = _called(func)
+        try:
+            if any(isinstance(value, Scalar) for value in flat):
+                return self.tracer.torch_call(func, args, kwargs)
+            return func(*args, **kwargs)
+        finally:
+            self.tracer.calling = ""
+
+
+def _called(function: Any) -> str:
+    """Return the name of a function as a body writes it: `T` for what reads that attribute."""
+    name = getattr(function, "__name__", "")
+    if name == "__get__":
+        return getattr(function.__self__, "__name__", "")
+    return name.partition(".")[0]

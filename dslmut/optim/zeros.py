@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
@@ -27,20 +26,40 @@ _ZERO_KEEPING = {
     aten.reshape.default, aten.permute.default, aten.transpose.int, aten.t.default,
     aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims, aten.unsqueeze.default,
     aten.expand.default, aten.contiguous.default, aten.alias.default, aten.detach.default,
-    aten.flatten.using_ints, aten.broadcast_to.default, aten.view_as.default,
+    aten.flatten.using_ints, aten.broadcast_to.default, aten.view_as.default, aten.view.dtype,
 }  # fmt: skip
+"""Casts, reshapes, transposes and broadcasts, also a look at the bits as another dtype."""
+
+
+def otherwise(node: Any) -> str | None:
+    """Say what keeps a node from being a zero constant; None if it is one.
+
+    Args:
+        node: Of the graph that is being recorded.
+    """
+    while node.target in _ZERO_KEEPING:
+        node = node.args[0]
+    if node.target in _ZERO_MAKING or (node.target in _FULL and _is_zero(_fill_value(node))):
+        return None
+    if node.op == "placeholder":
+        return f"it is `{node.name.removeprefix('state_')}` itself"
+    return f"it was computed by `{_words(node)}`"
 
 
 def _fill_value(node: Any) -> Any:
     position = _FULL[node.target]
-    value = node.args[position] if len(node.args) > position else node.kwargs.get("fill_value")
-    return value if isinstance(value, int | float) else math.nan
+    return node.args[position] if len(node.args) > position else node.kwargs.get("fill_value")
+
+
+def _is_zero(value: Any) -> bool:
+    """Say whether a number is zero; the negative zero is another number."""
+    return isinstance(value, int | float | complex) and value == 0 and "-" not in str(value)
 
 
 def _words(node: Any) -> str:
-    if node.op == "placeholder":
-        return node.name
-    return getattr(node.target, "__name__", str(node.target)).partition(".")[0]
+    """Name an operation as the body calls it, else as torch does inside."""
+    called = node.meta.get("called", "").strip("_")
+    return called or getattr(node.target, "__name__", str(node.target)).partition(".")[0]
 
 
 def refused(name: str, reason: str) -> Exception:
@@ -50,12 +69,3 @@ def refused(name: str, reason: str) -> Exception:
         f"the state `{name}` does not start as a zero constant: {reason}",
         fix="start it with `torch.zeros_like(param)`, and let it hold the difference from another start",
     )
-
-
-def computed_by(node: Any) -> str | None:
-    """Return the operation that keeps a node from being a zero constant, or None if it is one."""
-    while node.target in _ZERO_KEEPING:
-        node = node.args[0]
-    if node.target in _ZERO_MAKING or (node.target in _FULL and _fill_value(node) == 0):
-        return None
-    return _words(node)
