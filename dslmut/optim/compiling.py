@@ -6,7 +6,7 @@ import functools
 import logging
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor, fx
 
 from dslmut.diagnostics.raising import warn_user
 from dslmut.optim.programs import Program
+from dslmut.optim.widening import is_low
 
 aten = torch.ops.aten
 
@@ -26,6 +27,9 @@ Returns for each parameter its diagnostics as one vector, if they were asked for
 
 OPTIONS = {"size_asserts": False, "alignment_asserts": False}
 """Inductor's checks of its inputs: the plan has made them, and they cost more than a small update."""
+
+ROUNDING = {"emulate_precision_casts": True}
+"""Keeps the casts to a low precision that a graph has: each of them is meant."""
 
 
 def update_graph(program: Program, count: int, reporting: bool) -> fx.GraphModule:
@@ -161,22 +165,35 @@ def kernel(
     module = update_graph(program, count, reporting)
     if option is False:
         return module
+    rounding = ROUNDING if any(is_low(e.dtype) for e in examples) else {}
     if isinstance(option, dict):
-        return torch.compile(module, **{"fullgraph": True, "dynamic": False, **option})
-    return _quick(module, examples)
+        return _general(module, option, rounding)
+    return _quick(module, examples, rounding)
 
 
-def _quick(module: fx.GraphModule, examples: Sequence[Tensor]) -> Kernel:
+def _general(
+    module: fx.GraphModule, option: Mapping[str, Any], rounding: Mapping[str, Any]
+) -> Kernel:
+    """Enter the compiler by ``torch.compile``, with options of the user's."""
+    option = {"fullgraph": True, "dynamic": False, **option}
+    if rounding and option.get("backend", "inductor") == "inductor" and "mode" not in option:
+        option["options"] = {**rounding, **(option.get("options") or {})}
+    return torch.compile(module, **option)
+
+
+def _quick(
+    module: fx.GraphModule, examples: Sequence[Tensor], rounding: Mapping[str, Any]
+) -> Kernel:
     """Enter the compiler below Dynamo, which has nothing left to do for a graph.
 
     No guards, so that a call costs a third; the plan checks layouts instead.
     """
     entrance = getattr(torch._inductor, "standalone_compile", None)
     if entrance is None:
-        return torch.compile(module, fullgraph=True, dynamic=False)
+        return _general(module, {}, rounding)
     with torch.no_grad(), _quiet():
         detached = [e.detach() for e in examples]
-        options = {"config_patches": OPTIONS}
+        options = {"config_patches": {**OPTIONS, **rounding}}
         return entrance(module, detached, dynamic_shapes="from_example_inputs", options=options)
 
 

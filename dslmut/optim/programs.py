@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
@@ -20,6 +21,7 @@ from dslmut.optim.expressions import Expression, Number, calls, evaluate
 from dslmut.optim.states import results
 from dslmut.optim.trace import State, Subject, Tracer
 from dslmut.optim.watching import unchanged_generators
+from dslmut.optim.widening import needs_widening, widened
 
 if TYPE_CHECKING:
     from dslmut.optim.context import Ctx
@@ -111,7 +113,8 @@ def _traced(
         with tracer.running():
             update = definition.rule(param, grad, tracer.context(), **given)
             new, states = results(tracer, update, definition.rule)
-            return _finished(tracer, new, states)
+            stored = _stored(tracer, [new, *states])
+        return _finished(tracer, *stored)
     except DslmutError:
         raise
     except (DynamicOutputShapeException, DataDependentOutputException) as error:
@@ -128,13 +131,23 @@ def _traced(
         raise
 
 
-def _finished(tracer: Tracer, new: Tensor, states: Sequence[Any]) -> Program:
+def _stored(tracer: Tracer, values: list[Tensor]) -> tuple[list[fx.Node], list[torch.dtype]]:
+    """Return the outputs, new values and diagnostics, and the dtypes that they are stored in."""
     recording = tracer.recording
     dtypes = [tracer.subject.dtype, *(s.dtype for s, _ in recording.states)]
-    values = [v if v.dtype is d else v.to(d) for v, d in zip([new, *states], dtypes)]
-    outputs = [tracer.node_of(v) for v in [*values, *recording.diagnostics.values()]]
+    if not needs_widening(recording.graph):
+        values = [v if v.dtype is d else v.to(d) for v, d in zip(values, dtypes)]
+    reports = list(recording.diagnostics.values())
+    return [tracer.node_of(v) for v in [*values, *reports]], [*dtypes, *(r.dtype for r in reports)]
+
+
+def _finished(tracer: Tracer, outputs: list[fx.Node], dtypes: list[torch.dtype]) -> Program:
+    recording = tracer.recording
     declared = tuple(s for s, _ in recording.states)
-    graph = _canonical(recording.graph, outputs, declared, len(recording.scalars))
+    recorded = recording.graph
+    if needs_widening(recorded):
+        recorded, outputs = widened(recorded, outputs, dtypes, tracer.fake)
+    graph = _canonical(recorded, outputs)
     nodes = [n.format_node() or str(n.args) for n in graph.nodes]
     text = "\n".join([*nodes, *map(str, declared), *recording.diagnostics])
     return Program(
@@ -149,9 +162,7 @@ def _finished(tracer: Tracer, new: Tensor, states: Sequence[Any]) -> Program:
     )
 
 
-def _canonical(
-    recorded: fx.Graph, outputs: list[fx.Node], states: tuple[State, ...], scalars: int
-) -> fx.Graph:
+def _canonical(recorded: fx.Graph, outputs: list[fx.Node]) -> fx.Graph:
     """Return the graph with its inputs first, in a fixed order, and without dead nodes."""
     graph, places = fx.Graph(), {}
     inputs = {n.name: n for n in recorded.nodes if n.op == "placeholder"}

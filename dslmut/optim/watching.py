@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from dslmut.optim.trace import Tracer
 
 from dslmut.optim.scalars import Scalar
+from dslmut.optim.widening import is_low
 
 _BRANCH = (
     BranchOnTensor,
@@ -164,7 +165,11 @@ class Watcher(TorchFunctionMode):
         try:
             if any(isinstance(value, Scalar) for value in flat):
                 return self.tracer.torch_call(func, args, kwargs)
-            return func(*args, **kwargs)
+            result = func(*args, **kwargs)
+            if flat and result is flat[0] and _asks_for_low(func, flat):
+                # Nothing to do for torch; but what is computed is wider, and the cast rounds it.
+                return torch.ops.aten._to_copy.default(result, dtype=result.dtype)
+            return result
         finally:
             self.tracer.calling = ""
 
@@ -175,3 +180,14 @@ def _called(function: Any) -> str:
     if name == "__get__":
         return getattr(function.__self__, "__name__", "")
     return name.partition(".")[0]
+
+
+_CASTS = frozenset("to type type_as bfloat16 half".split())
+
+
+def _asks_for_low(function: Any, flat: list[Any]) -> bool:
+    """Say whether a function casts to a low precision, by a dtype or by a tensor that has it."""
+    name = getattr(function, "__name__", "")
+    if name not in _CASTS or not is_low(flat[0].dtype):
+        return False
+    return name != "to" or any(isinstance(x, torch.dtype | Tensor) for x in flat[1:])
