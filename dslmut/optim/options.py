@@ -9,7 +9,7 @@ from typing import Any
 from dslmut.diagnostics.codes.optimizers import BadContext
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
-from dslmut.optim.context import CONSTANTS, COUNTS, PROGRESS, Curriculum
+from dslmut.optim.context import CONSTANTS, COUNTS, PROGRESS, WIDE, Curriculum
 from dslmut.optim.numbers import context_number
 
 
@@ -32,7 +32,7 @@ def options(
         OptimizerError: E-OPT-006 for one that does not fit.
     """
     for name in ctx or {}:
-        if name in (*COUNTS, *PROGRESS, *CONSTANTS) or not str(name).isidentifier():
+        if name in (*COUNTS, *PROGRESS, *CONSTANTS, *WIDE) or not str(name).isidentifier():
             raise _misfit(
                 f"`ctx` cannot get a key `{name}`: "
                 + ("it has one" if str(name).isidentifier() else "that is no name"),

@@ -19,6 +19,7 @@ from dslmut.optim.parameters import is_lazy
 from dslmut.optim.plan import Call, Entry, plan
 from dslmut.optim.programs import Program, program_of
 from dslmut.optim.ready import Draft, Ready, States, Steps, gathered, inputs_of
+from dslmut.optim.stepwide import StepWide, fill
 from dslmut.optim.trace import Subject
 
 REMEMBERED = 32
@@ -45,6 +46,7 @@ class Runner:
         self.groups, self.items = groups, items
         self.numbers = Numbers(groups, options.curriculum, options.ctx)
         self.schedules = Schedules(self.numbers, items)
+        self._wide = StepWide()
         self._every, self.option = options.diagnostics_every, option
         self._programs: dict[Hashable, list[Program]] = {}
         self._steps: dict[Hashable, list[Steps]] = {}
@@ -124,6 +126,8 @@ class Runner:
                 with suppress(Exception):
                     self.schedules.show()
                 raise
+            if steps.wide:
+                fill(steps.wide, given.values())
             self._run(steps, kernels, inputs, reporting)
         for item in present:
             states[item.parameter]["updates"] += 1
@@ -247,9 +251,11 @@ class Runner:
         for call in plan(draft.entries):
             members = tuple(self.items[n] for n in call.members)
             program, slot = draft.programs[call.members[0]], slots[call.slot][0]
-            inputs = inputs_of(slot, program, members, states, gradients)
-            calls.append(Ready(call, program, slot, members, Layouts(inputs)))
-        return Steps(tuple(calls), slots, tuple(draft.branches.values()))
+            wide = tuple(self._wide.of(n, members[0].parameter) for n in program.wide)
+            inputs = inputs_of(slot, wide, program, members, states, gradients)
+            calls.append(Ready(call, program, slot, wide, members, Layouts(inputs)))
+        read = tuple(dict.fromkeys(w for call in calls for w in call.wide))
+        return Steps(tuple(calls), read, slots, tuple(draft.branches.values()))
 
     # -- kernels -----------------------------------------------------------------------------
 
