@@ -19,7 +19,7 @@ from dslmut.optim.parameters import is_lazy
 from dslmut.optim.plan import Call, Entry, plan
 from dslmut.optim.programs import Program, program_of
 from dslmut.optim.ready import Draft, Ready, States, Steps, gathered, inputs_of
-from dslmut.optim.stepwide import StepWide, fill
+from dslmut.optim.stepwide import StepWide, all_finite, fill
 from dslmut.optim.trace import Subject
 
 REMEMBERED = 32
@@ -47,6 +47,7 @@ class Runner:
         self.numbers = Numbers(groups, options.curriculum, options.ctx)
         self.schedules = Schedules(self.numbers, items)
         self._wide = StepWide()
+        self._skips = options.skip_nonfinite
         self._every, self.option = options.diagnostics_every, option
         self._programs: dict[Hashable, list[Program]] = {}
         self._steps: dict[Hashable, list[Steps]] = {}
@@ -112,7 +113,12 @@ class Runner:
             ctx: New values of the declared keys.
         """
         self.schedules.check()
-        before, self.numbers.extra = self.numbers.extra, self.numbers.with_keys(ctx)
+        extra = self.numbers.with_keys(ctx)
+        if self._skips and not all_finite([g for g in gradients if g is not None]):
+            for group in self.groups:
+                group.shown["skipped"] += 1
+            return
+        before, self.numbers.extra = self.numbers.extra, extra
         present = [i for i, g in zip(self.items, gradients) if g is not None]
         given = {i: g for i, g in enumerate(gradients) if g is not None}
         reporting = self._reports_now() if diagnostics is None else diagnostics

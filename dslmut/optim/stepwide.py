@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -31,6 +32,14 @@ def total_norm(gradients: Collection[Tensor]) -> Tensor:
     if len(norms) == 1:
         return norms[0]
     return torch.linalg.vector_norm(torch.stack([n.to(norms[-1]) for n in norms]))
+
+
+def all_finite(gradients: Collection[Tensor]) -> Tensor:
+    """Say, by a tensor without dimensions, whether no element is infinite or not-a-number."""
+    filled = [g for g in gradients if g.numel() and g.layout is torch.strided]
+    if not filled:  # what is sparse is refused by itself
+        return torch.tensor(True)
+    return get_total_norm(filled, math.inf).isfinite()
 
 
 COMPUTED: Final[Mapping[str, Callable[[Collection[Tensor]], Tensor]]] = {"grad_norm": total_norm}
