@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dslmut.optim.reporting import update_diagnostics as update_diagnostics
     from dslmut.optim.rules.adaptive import adamw as adamw
     from dslmut.optim.rules.clipping import adaptive_clip as adaptive_clip
+    from dslmut.optim.rules.clipping import clip_by_global_norm as clip_by_global_norm
     from dslmut.optim.rules.clipping import clip_by_norm as clip_by_norm
     from dslmut.optim.rules.clipping import clip_by_value as clip_by_value
     from dslmut.optim.rules.clipping import clip_update as clip_update
@@ -31,7 +32,7 @@ _HOMES = {
     "dslmut.optim.interchange": "TorchFormat TorchState",
     "dslmut.optim.reporting": "update_diagnostics",
     "dslmut.optim.rules.adaptive": "adamw",
-    "dslmut.optim.rules.clipping": "adaptive_clip clip_by_norm clip_by_value clip_update",
+    "dslmut.optim.rules.clipping": "adaptive_clip clip_by_global_norm clip_by_norm clip_by_value clip_update",
     "dslmut.optim.rules.descent": "momentum_sgd sgd",
     "dslmut.optim.rules.shaping": "cautious centralised",
     "dslmut.optim.scheduling": "schedule_value",
@@ -47,6 +48,7 @@ __all__ = [
     "cautious",
     "centralised",
     "chain",
+    "clip_by_global_norm",
     "clip_by_norm",
     "clip_by_value",
     "clip_update",

@@ -43,6 +43,7 @@ class Bindable:
         curriculum: Curriculum | Sequence[Stage] | int | None = ...,
         diagnostics_every: int | None = ...,
         ctx: Mapping[str, float] | None = ...,
+        skip_nonfinite: bool = ...,
         compile: bool | dict[str, Any] = ...,
     ) -> OptState[M]: ...
     @overload
@@ -53,6 +54,7 @@ class Bindable:
         curriculum: Curriculum | Sequence[Stage] | int | None = ...,
         diagnostics_every: int | None = ...,
         ctx: Mapping[str, float] | None = ...,
+        skip_nonfinite: bool = ...,
         compile: bool | dict[str, Any] = ...,
     ) -> OptState[Any]: ...
     def bind(
@@ -62,6 +64,7 @@ class Bindable:
         curriculum: Curriculum | Sequence[Stage] | int | None = None,
         diagnostics_every: int | None = None,
         ctx: Mapping[str, float] | None = None,
+        skip_nonfinite: bool = False,
         compile: bool | dict[str, Any] = True,
     ) -> OptState[Any]:
         """Bind to a model; every body is traced, and every mistake in it found, now.
@@ -72,6 +75,8 @@ class Bindable:
                 number of steps.
             diagnostics_every: On each such step the diagnostics of the bodies are computed.
             ctx: Further keys of ``ctx`` with their first values.
+            skip_nonfinite: Leave a step out where any gradient has an infinity or not-a-number in
+                it: parameters, states and counts stay as they were, and ``opt.skipped`` counts it.
             compile: False computes with plain torch operations; a dict is passed to
                 ``torch.compile``.
 
@@ -80,7 +85,9 @@ class Bindable:
         """
         from dslmut.optim.binding import OptState
 
-        return OptState(self, target, options(curriculum, diagnostics_every, ctx, compile))
+        return OptState(
+            self, target, options(curriculum, diagnostics_every, ctx, skip_nonfinite, compile)
+        )
 
     def arranged(self, target: Any) -> Arrangement:
         """Return the groups of a target; the rule of each stands in it under ``optimizer``."""

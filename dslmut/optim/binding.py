@@ -97,6 +97,8 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         schedules = {n: v for n, v in values.items() if _is_scheduled(definition, n, v)}
         step = max((g["step"] for g in before), default=0)
         defaults = {"step": step, "rule": definition.__name__}
+        if self._options.skip_nonfinite:
+            defaults["skipped"] = max((g["skipped"] for g in before), default=0)
         shown = {**defaults, **group, **values, **_shown(schedules)}
         complete = ParamGroup(shown, definition, schedules)
         check_parameters(group["params"], before)
@@ -230,6 +232,11 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         if not self._runner.matches(self.param_groups):
             self._prepare()
         return self._runner
+
+    @property
+    def skipped(self) -> int:
+        """Return how many steps ``skip_nonfinite`` has left out, those before a resume included."""
+        return max(g.get("skipped", 0) for g in self.param_groups)
 
     @property
     def diagnostics(self) -> Mapping[str, Mapping[str, float]]:

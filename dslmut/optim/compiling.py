@@ -20,7 +20,8 @@ from dslmut.optim.widening import is_low
 aten = torch.ops.aten
 
 Kernel = Callable[..., Any]
-"""Takes the scalars and, for each parameter, it, its gradient and its states; writes in place.
+"""Takes the scalars, what is read of the whole step, and for each parameter it, its gradient and its
+states; writes in place.
 
 Returns for each parameter its diagnostics as one vector, if they were asked for.
 """
@@ -42,12 +43,13 @@ def update_graph(program: Program, count: int, reporting: bool) -> fx.GraphModul
     """
     graph = fx.Graph()
     scalars = [graph.placeholder(f"scalar_{i}") for i in range(len(program.scalars))]
+    wide = [graph.placeholder(f"wide_{name}") for name in program.wide]
     results: list[tuple[fx.Node, fx.Node]] = []
     reports: list[fx.Node] = []
     own = 2 + len(program.states)
     for number in range(count):
         inputs = [graph.placeholder(f"input_{number}_{i}") for i in range(own)]
-        outputs = _copied(program, graph, inputs, scalars)
+        outputs = _copied(program, graph, [*inputs, *wide, *scalars])
         targets = [inputs[0], *inputs[2:]]
         results += list(zip(targets, outputs))
         if reporting and program.diagnostics:
@@ -59,12 +61,10 @@ def update_graph(program: Program, count: int, reporting: bool) -> fx.GraphModul
     return fx.GraphModule(torch.nn.Module(), graph)
 
 
-def _copied(
-    program: Program, graph: fx.Graph, inputs: list[fx.Node], scalars: list[fx.Node]
-) -> list[fx.Node]:
+def _copied(program: Program, graph: fx.Graph, inputs: list[fx.Node]) -> list[fx.Node]:
     """Copy a program's nodes; return those of its outputs."""
     places: dict[fx.Node, fx.Node] = {}
-    sources = iter([*inputs, *scalars])
+    sources = iter(inputs)
     for node in program.graph.nodes:
         if node.op == "placeholder":
             places[node] = next(sources)

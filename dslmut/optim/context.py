@@ -20,6 +20,8 @@ FIXED = ("total_steps", "stages")
 """The keys that a curriculum gives once and for all, so that they are no numbers of a step."""
 
 CONSTANTS = ("name", "index", "group")
+WIDE = ("grad_norm",)
+"""The keys whose values are tensors, computed from all gradients of a step."""
 WHOLE = frozenset({*COUNTS, "stage", "stage_step"})
 """The keys whose numbers are whole."""
 
@@ -39,6 +41,9 @@ class Ctx:
         name: Of the parameter; a constant while a body is traced.
         index: Of the parameter in its optimizer.
         group: Number of the parameter's group.
+        grad_norm: The Euclidean norm of all gradients of this step, over all groups, as they came
+            to the step; a tensor without dimensions, for bodies alone. It is computed where a
+            body reads it.
 
     Each is also an item: ``ctx["progress"]``. ``bind(model, ctx={...})`` declares further ones.
 
@@ -62,6 +67,7 @@ class Ctx:
         name: str
         index: int
         group: int
+        grad_norm: Tensor
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -86,7 +92,7 @@ class Ctx:
     __lt__ = __le__ = __gt__ = __ge__ = _refuse
 
     def __contains__(self, name: object) -> bool:
-        return name in self._keys or name in CONSTANTS
+        return name in self._keys or name in (*CONSTANTS, *WIDE)
 
 
 def part_of(ctx: Ctx, begin: int, end: int | None = None) -> Ctx:
@@ -116,14 +122,27 @@ _CURRICULA = (
 )
 
 
+def not_in_schedules(name: str) -> DslmutError:
+    """E-OPT-006 for a schedule that reads what only the device knows."""
+    return BadContext.raised(
+        user_span(),
+        f"a schedule reads `ctx.{name}`, which is a tensor that this step computes on the device",
+        fix=f"read it in a body or a transform; or give the schedule a number of your own: "
+        f'`rule.bind(model, ctx={{"my_{name}": 0.0}})`',
+        why="schedules give plain numbers, which are known before the device has computed anything",
+    )
+
+
 def _unknown(name: str, keys: tuple[str, ...]) -> DslmutError:
+    if name in WIDE:
+        return not_in_schedules(name)
     if name in PROGRESS:
         return BadContext.raised(
             user_span(),
             f"`ctx.{name}` is counted from a curriculum, and this optimizer has none",
             fix=f"bind it with one: `rule.bind(model, curriculum={_CURRICULA[name.startswith('stage')]})`",
         )
-    near = difflib.get_close_matches(name, [*COUNTS, *PROGRESS, *CONSTANTS, *keys], n=1)
+    near = difflib.get_close_matches(name, [*COUNTS, *PROGRESS, *CONSTANTS, *WIDE, *keys], n=1)
     return BadContext.raised(
         user_span(),
         f"`ctx` has no `{name}`",

@@ -9,7 +9,7 @@ from typing import Any
 from dslmut.diagnostics.codes.optimizers import BadContext
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
-from dslmut.optim.context import CONSTANTS, COUNTS, PROGRESS, Curriculum
+from dslmut.optim.context import CONSTANTS, COUNTS, PROGRESS, WIDE, Curriculum
 from dslmut.optim.numbers import context_number
 
 
@@ -20,11 +20,16 @@ class Options:
     curriculum: Curriculum | None = None
     diagnostics_every: int | None = None
     ctx: Mapping[str, float] = field(default_factory=dict)
+    skip_nonfinite: bool = False
     compile: bool | dict[str, Any] = True
 
 
 def options(
-    curriculum: Any, diagnostics_every: Any, ctx: Mapping[str, Any] | None, compile: Any
+    curriculum: Any,
+    diagnostics_every: Any,
+    ctx: Mapping[str, Any] | None,
+    skip_nonfinite: Any,
+    compile: Any,
 ) -> Options:
     """Return the options of a run.
 
@@ -32,7 +37,7 @@ def options(
         OptimizerError: E-OPT-006 for one that does not fit.
     """
     for name in ctx or {}:
-        if name in (*COUNTS, *PROGRESS, *CONSTANTS) or not str(name).isidentifier():
+        if name in (*COUNTS, *PROGRESS, *CONSTANTS, *WIDE) or not str(name).isidentifier():
             raise _misfit(
                 f"`ctx` cannot get a key `{name}`: "
                 + ("it has one" if str(name).isidentifier() else "that is no name"),
@@ -43,13 +48,18 @@ def options(
             f"`diagnostics_every` is a number of steps, at least 1, not {diagnostics_every!r}",
             "write `diagnostics_every=100`, for instance",
         )
+    if not isinstance(skip_nonfinite, bool):
+        raise _misfit(
+            f"`skip_nonfinite` is True or False, not {skip_nonfinite!r}",
+            "write `skip_nonfinite=True`",
+        )
     if not isinstance(compile, bool | dict):
         raise _misfit(
             f"`compile` is True, False or a dictionary for `torch.compile`, not {compile!r}",
             "write `compile=False` to compute with plain operations",
         )
     keys = {name: context_number(name, value) for name, value in (ctx or {}).items()}
-    return Options(curriculum_of(curriculum), diagnostics_every, keys, compile)
+    return Options(curriculum_of(curriculum), diagnostics_every, keys, skip_nonfinite, compile)
 
 
 def curriculum_of(given: Any) -> Curriculum | None:

@@ -33,9 +33,11 @@ class Program:
     """What a rule computes for parameters of one kind.
 
     Args:
-        graph: The tensor program. Its inputs are the parameter, the gradient, the states and the
-            scalars; its outputs the new parameter, the new states and the diagnostics.
+        graph: The tensor program. Its inputs are the parameter, the gradient, the states, what it
+            reads of the whole step, and the scalars; its outputs the new parameter, the new states
+            and the diagnostics.
         states: In declaration order.
+        wide: What it reads of the whole step.
         scalars: The scalar program: an expression for each scalar input.
         branches: The scalar conditions that the body branched on, and how they came out.
         diagnostics: Their names.
@@ -46,6 +48,7 @@ class Program:
 
     graph: fx.Graph
     states: tuple[State, ...]
+    wide: tuple[str, ...]
     scalars: tuple[Any, ...]
     branches: tuple[tuple[Expression, bool], ...]
     diagnostics: tuple[str, ...]
@@ -153,6 +156,7 @@ def _finished(tracer: Tracer, outputs: list[fx.Node], dtypes: list[torch.dtype])
     return Program(
         graph,
         declared,
+        tuple(recording.wide),
         tuple(recording.scalars),
         tuple(recording.branches.items()),
         tuple(recording.diagnostics),
@@ -162,14 +166,15 @@ def _finished(tracer: Tracer, outputs: list[fx.Node], dtypes: list[torch.dtype])
     )
 
 
+_LAST = {"wide": 1, "scalar": 2}
+"""Inputs that stand behind the parameter, the gradient and the states."""
+
+
 def _canonical(recorded: fx.Graph, outputs: list[fx.Node]) -> fx.Graph:
     """Return the graph with its inputs first, in a fixed order, and without dead nodes."""
     graph, places = fx.Graph(), {}
-    inputs = {n.name: n for n in recorded.nodes if n.op == "placeholder"}
-    in_order = list(inputs.values())
-    order = [n for n in in_order if not n.name.startswith("scalar_")]
-    order += [n for n in in_order if n.name.startswith("scalar_")]
-    for node in order:
+    inputs = [n for n in recorded.nodes if n.op == "placeholder"]
+    for node in sorted(inputs, key=lambda n: _LAST.get(n.name.partition("_")[0], 0)):
         places[node] = graph.placeholder(node.name)
     for node in recorded.nodes:
         if node.op != "placeholder":
@@ -194,6 +199,7 @@ def _difference(a: Program, b: Program) -> str:
 def readable(program: Program) -> str:
     """Write an update graph for people: a line per operation, inputs and states by their names."""
     names = {f"scalar_{i}": str(e) for i, e in enumerate(program.scalars)}
+    names |= {f"wide_{name}": f"ctx.{name}" for name in program.wide}
     lines = [
         f"state {s.name}: {list(s.shape)} {str(s.dtype).removeprefix('torch.')}"
         for s in program.states

@@ -14,6 +14,7 @@ from dslmut.optim.layouts import Layouts
 from dslmut.optim.numbers import Item, Slot
 from dslmut.optim.plan import Call, Entry
 from dslmut.optim.programs import Program
+from dslmut.optim.stepwide import Wide
 
 States = Mapping[Tensor, dict[str, Any]]
 
@@ -26,6 +27,7 @@ class Ready:
         call: From the plan.
         program: What it computes.
         slot: Its scalars.
+        wide: What it reads of the whole step.
         items: The parameters that it updates.
         layouts: Of its inputs, which its kernels are compiled for.
         kernels: By whether they report.
@@ -34,13 +36,14 @@ class Ready:
     call: Call
     program: Program
     slot: Slot
+    wide: tuple[Wide, ...]
     items: tuple[Item, ...]
     layouts: Layouts
     kernels: dict[bool, compiling.Kernel] = field(default_factory=dict)
 
     def inputs(self, states: States, gradients: Mapping[int, Tensor]) -> list[Tensor]:
         """Return the tensors that its kernels take; KeyError if a state is missing."""
-        return inputs_of(self.slot, self.program, self.items, states, gradients)
+        return inputs_of(self.slot, self.wide, self.program, self.items, states, gradients)
 
 
 @dataclass(eq=False)
@@ -66,24 +69,27 @@ class Steps:
 
     Args:
         calls: In order.
+        wide: What the programs read of the whole step.
         slots: The vectors of scalars, each with a parameter whose numbers it is filled with.
         branches: The programs that branch, each with a parameter and the number of its inputs.
     """
 
     calls: tuple[Ready, ...]
+    wide: tuple[Wide, ...]
     slots: tuple[tuple[Slot, Item], ...]
     branches: tuple[tuple[Program, Item, int], ...]
 
 
 def inputs_of(
     slot: Slot,
+    wide: Sequence[Wide],
     program: Program,
     items: Sequence[Item],
     states: States,
     gradients: Mapping[int, Tensor],
 ) -> list[Tensor]:
     """Return the tensors that a kernel of a program takes; KeyError if a state is missing."""
-    inputs: list[Tensor] = list(slot.tensors)
+    inputs: list[Tensor] = [*slot.tensors, *(w.tensor for w in wide)]
     for item in items:
         own = states[item.parameter]
         inputs += [item.parameter, gradients[item.number]]

@@ -19,6 +19,7 @@ from dslmut.optim.parameters import is_lazy
 from dslmut.optim.plan import Call, Entry, plan
 from dslmut.optim.programs import Program, program_of
 from dslmut.optim.ready import Draft, Ready, States, Steps, gathered, inputs_of
+from dslmut.optim.stepwide import StepWide, all_finite, fill
 from dslmut.optim.trace import Subject
 
 REMEMBERED = 32
@@ -45,6 +46,8 @@ class Runner:
         self.groups, self.items = groups, items
         self.numbers = Numbers(groups, options.curriculum, options.ctx)
         self.schedules = Schedules(self.numbers, items)
+        self._wide = StepWide()
+        self._skips = options.skip_nonfinite
         self._every, self.option = options.diagnostics_every, option
         self._programs: dict[Hashable, list[Program]] = {}
         self._steps: dict[Hashable, list[Steps]] = {}
@@ -110,7 +113,12 @@ class Runner:
             ctx: New values of the declared keys.
         """
         self.schedules.check()
-        before, self.numbers.extra = self.numbers.extra, self.numbers.with_keys(ctx)
+        extra = self.numbers.with_keys(ctx)
+        if self._skips and not all_finite([g for g in gradients if g is not None]):
+            for group in self.groups:
+                group.shown["skipped"] += 1
+            return
+        before, self.numbers.extra = self.numbers.extra, extra
         present = [i for i, g in zip(self.items, gradients) if g is not None]
         given = {i: g for i, g in enumerate(gradients) if g is not None}
         reporting = self._reports_now() if diagnostics is None else diagnostics
@@ -124,6 +132,8 @@ class Runner:
                 with suppress(Exception):
                     self.schedules.show()
                 raise
+            if steps.wide:
+                fill(steps.wide, given.values())
             self._run(steps, kernels, inputs, reporting)
         for item in present:
             states[item.parameter]["updates"] += 1
@@ -247,9 +257,11 @@ class Runner:
         for call in plan(draft.entries):
             members = tuple(self.items[n] for n in call.members)
             program, slot = draft.programs[call.members[0]], slots[call.slot][0]
-            inputs = inputs_of(slot, program, members, states, gradients)
-            calls.append(Ready(call, program, slot, members, Layouts(inputs)))
-        return Steps(tuple(calls), slots, tuple(draft.branches.values()))
+            wide = tuple(self._wide.of(n, members[0].parameter) for n in program.wide)
+            inputs = inputs_of(slot, wide, program, members, states, gradients)
+            calls.append(Ready(call, program, slot, wide, members, Layouts(inputs)))
+        read = tuple(dict.fromkeys(w for call in calls for w in call.wide))
+        return Steps(tuple(calls), read, slots, tuple(draft.branches.values()))
 
     # -- kernels -----------------------------------------------------------------------------
 

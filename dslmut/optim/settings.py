@@ -16,7 +16,7 @@ from dslmut.optim.matching import SavedGroups, foreign, warn
 if TYPE_CHECKING:
     from dslmut.optim.numbers import Group
 
-_OWN = frozenset("params param_names step rule ctx".split())
+_OWN = frozenset("params param_names step skipped rule ctx".split())
 """Keys of a group that are no settings."""
 
 
@@ -36,8 +36,10 @@ def settings(
             a value that does not fit.
     """
     known, schedules = group.definition.hyperparameters, group.shown.schedules
-    step = max((int(g.get("step", 0)) for g in sources or saved), default=0)
-    values: dict[str, Any] = {"step": step}
+    counts = [n for n in ("step", "skipped") if n in group.shown]
+    values: dict[str, Any] = {
+        n: max((int(g.get(n, 0)) for g in sources or saved), default=0) for n in counts
+    }
     agreed, differing = _agreed(sources)
     for name, value in agreed.items():
         if name in known and name in schedules:

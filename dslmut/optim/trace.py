@@ -17,11 +17,13 @@ from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map
 
 from dslmut.diagnostics.codes.bodies import CapturedTensor, InPlaceInBody, NumberFromTensor
+from dslmut.diagnostics.codes.optimizers import BadChain
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim import mixing, zeros
-from dslmut.optim.context import CONSTANTS, FIXED, WHOLE, Ctx
+from dslmut.optim.context import CONSTANTS, FIXED, WHOLE, WIDE, Ctx, not_in_schedules
 from dslmut.optim.expressions import Expression, Number, called
 from dslmut.optim.scalars import NeedsNumber, Scalar, Unread
+from dslmut.optim.stepwide import wide_dtype
 from dslmut.optim.watching import Recorder, Watcher
 
 aten = torch.ops.aten
@@ -82,6 +84,7 @@ class Recording:
     graph: fx.Graph = field(default_factory=fx.Graph)
     states: list[tuple[State, Tensor]] = field(default_factory=list)
     scalars: dict[Any, Tensor] = field(default_factory=dict)
+    wide: dict[str, Tensor] = field(default_factory=dict)
     branches: dict[Expression, bool] = field(default_factory=dict)
     diagnostics: dict[str, Any] = field(default_factory=dict)
     reads_identity: bool = False
@@ -194,6 +197,8 @@ class Tracer:
         """Return the ``ctx`` of this trace."""
 
         def read(name: str) -> Any:
+            if name in WIDE:
+                return self._wide(name)
             if name not in self.keys:
                 return self._constant_of(name)
             if name in FIXED:
@@ -205,6 +210,22 @@ class Tracer:
 
     def _input(self, name: str, value: Number, kind: type) -> Scalar:
         return Scalar(Expression("input", (name,), kind), value, self)
+
+    def _wide(self, name: str) -> Tensor:
+        """Return an input of the whole step."""
+        if self._in_schedule:
+            raise not_in_schedules(name)
+        if self.gradient_of is not None:
+            raise BadChain.raised(
+                user_span(),
+                f"`ctx.{name}` is read behind `{self.gradient_of}`, which has changed the gradient: "
+                "it is the norm of the gradients as they came to the step",
+                fix=f"put the part that reads it before `{self.gradient_of}` in the chain",
+            )
+        if name not in self.recording.wide:
+            dtype = wide_dtype(self.subject.dtype)
+            self.recording.wide[name] = self.placeholder(f"wide_{name}", (), (), dtype)
+        return self.recording.wide[name]
 
     def _constant_of(self, name: str) -> Any:
         if name not in CONSTANTS:

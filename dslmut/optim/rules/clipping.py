@@ -11,6 +11,24 @@ from dslmut.optim.transforms import gradient_transform, update_transform
 
 
 @gradient_transform
+def clip_by_global_norm(param: Tensor, grad: Tensor, ctx: Ctx, max_norm: Hyper) -> Tensor:
+    """Scale all gradients of a step together down to a norm of at most ``max_norm``.
+
+    As ``torch.nn.utils.clip_grad_norm_`` before the step, with the norm of all gradients that are
+    present, over all groups. It stands first in a chain.
+
+    Source: Pascanu et al., "On the difficulty of training Recurrent Neural Networks" (2013).
+
+    Args:
+        param: The parameter.
+        grad: Its gradient.
+        ctx: The step.
+        max_norm: The largest Euclidean norm of all gradients together.
+    """
+    return _scaled_down(grad, ctx.grad_norm, schedule_value(max_norm, ctx))
+
+
+@gradient_transform
 def clip_by_norm(param: Tensor, grad: Tensor, ctx: Ctx, max_norm: Hyper) -> Tensor:
     """Scale the gradient of each parameter down to a norm of at most ``max_norm``.
 
