@@ -36,8 +36,8 @@ def settings(
             a value that does not fit.
     """
     known, schedules = group.definition.hyperparameters, group.shown.schedules
-    step = max((int(g.get("step", 0)) for g in sources or saved), default=0)
-    values: dict[str, Any] = {"step": step}
+    counted = [g for g in sources if "step" in g] or saved
+    values: dict[str, Any] = {"step": max((int(g.get("step", 0)) for g in counted), default=0)}
     agreed, differing = _agreed(sources)
     for name, value in agreed.items():
         if name in known and name in schedules:
