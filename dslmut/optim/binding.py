@@ -314,7 +314,8 @@ class OptState(torch.optim.Optimizer, Generic[M]):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self._runner = None
-        super().__setstate__(state)
+        super().__setstate__({**state, "defaults": dict(state.get("defaults", {}))})
+        self.defaults.pop("differentiable", None)  # which torch adds for optimizers of its own
         if "_rule" in self.__dict__:
             self._prepare()
 

@@ -88,7 +88,8 @@ def _names(saved: SavedGroups, known: set[str]) -> list[str] | None:
     if any(len(g.get("param_names", ())) != len(g["params"]) for g in saved):
         return None
     listed = [n for g in saved for n in g.get("param_names", ())]
-    agree = all(n.endswith(name) for n, name in zip(numbers, listed) if isinstance(n, str))
+    full = [(n, name) for n, name in zip(numbers, listed) if not str(n).isdigit()]
+    agree = all(str(n).endswith(name) for n, name in full)
     return listed if agree else None
 
 

@@ -36,9 +36,10 @@ def settings(
             a value that does not fit.
     """
     known, schedules = group.definition.hyperparameters, group.shown.schedules
+    counted = [g for g in sources if "step" in g] or saved
     counts = [n for n in ("step", "skipped") if n in group.shown]
     values: dict[str, Any] = {
-        n: max((int(g.get(n, 0)) for g in sources or saved), default=0) for n in counts
+        n: max((int(g.get(n, 0)) for g in counted), default=0) for n in counts
     }
     agreed, differing = _agreed(sources)
     for name, value in agreed.items():
