@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _FENCE = re.compile(r"^(\s*)```(\w*)(.*)$")
-_MARK = re.compile(r"#\s*(error|static|live):\s*(.+)$")
+_MARK = re.compile(r"#\s*(error|source|static|live|trace):\s*(.+)$")
 _ITEM = re.compile(r"(E[A-Z0-9-]+)(?:\s+`([^`]*)`)?")
 
 
@@ -30,7 +30,8 @@ class Block:
 class Mark:
     """What must be reported on a line: the code, and the underlined text if it is given.
 
-    ``error`` marks are for both resolvers, ``static`` and ``live`` ones for one of them.
+    ``error`` marks are for all of them: the text alone (``static``), the text with what is loaded
+    (``live``), which are together the ``source``, and the ``trace`` of an optimizer's body.
     """
 
     kind: str

@@ -127,7 +127,7 @@ OTHERS: dict[str, Callable[[Tensor], Any]] = {
     "in place by `zero_`": lambda p: torch.empty(3).zero_(),
     "in place by `fill_`": lambda p: torch.zeros(3).fill_(0),
     "in place by `copy_`": lambda p: torch.empty(3).copy_(torch.zeros(3)),
-    "it is `param` itself": lambda p: p.T,
+    "it is the parameter itself": lambda p: p.T,
 }
 
 
@@ -143,13 +143,16 @@ def test_any_other_start_is_refused_by_the_name_of_what_made_it(words: str) -> N
 
 
 def test_a_state_is_no_start_of_another_one() -> None:
+    def start_of(states: list[Tensor]) -> Tensor:
+        return states[0]
+
     @optimizer
     def chained(param: Tensor, grad: Tensor, ctx: Ctx) -> Update:
         a = defstate("a", torch.zeros_like(param))
-        b = defstate("b", a)
+        b = defstate("b", start_of([a]))
         return optimizer_update(param, a=a, b=b)
 
-    with pytest.raises(OptimizerError, match="E-OPT-003(.|\n)*it is `a` itself"):
+    with pytest.raises(OptimizerError, match="E-OPT-003(.|\n)*it is the state `a` itself"):
         bound(chained)
 
 

@@ -384,7 +384,7 @@ NOT_ZEROS: list[tuple[Callable[[Tensor], Any], str]] = [
     (lambda p: torch.tensor(0.0), "computed by"),
     (lambda p: torch.ones_like(p), "computed by `ones_like`"),
     (lambda p: torch.full_like(p, 0.5), "computed by `full_like`"),
-    (lambda p: p, "it is `param` itself"),
+    (lambda p: p, "it is the parameter itself"),
     (lambda p: torch.zeros_like(p).abs(), "computed by `abs`"),
     (lambda p: 0.0, "it is a `float`"),
     (lambda p: None, "it is a `NoneType`"),

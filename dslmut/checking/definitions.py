@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from dslmut.checking import entities as en
+from dslmut.checking import knowledge as kn
 from dslmut.checking.entities import (
     Class,
     Entity,
@@ -362,7 +363,7 @@ def shape_text(annotation: ast.expr) -> str | None:
 
 
 def instance_of(value: ast.expr, resolver: Resolver) -> Instance | None:
-    """Return what ``name = value`` makes, where the value is a call of a class."""
+    """Return what ``name = value`` makes, where the value is a call of a class, or a new tensor."""
     if not isinstance(value, ast.Call):
         return None
     made = entity_of(value.func, resolver)
@@ -370,6 +371,8 @@ def instance_of(value: ast.expr, resolver: Resolver) -> Instance | None:
         return Instance(made.type)
     if isinstance(made, Function) and made.result_known:
         return Instance(made.result)
+    if isinstance(made, Function) and made.qualified in kn.MAKERS:
+        return Instance(en.TENSOR)
     return None
 
 

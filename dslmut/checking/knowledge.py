@@ -211,6 +211,13 @@ _TENSOR_MODULES = frozenset(
     "torch.sparse torch.nn.init torch.signal.windows".split()
 )
 
+MAKERS = frozenset(
+    f"torch.{n}"
+    for n in "tensor as_tensor zeros ones empty full eye arange linspace logspace rand randn randint "
+    "randperm zeros_like ones_like empty_like full_like rand_like randn_like".split()
+)
+"""Functions of torch that make one new tensor."""
+
 _NO_TENSORS = frozenset(
     "load save compile device Generator vmap manual_seed seed initial_seed set_default_dtype "
     "set_default_device get_default_dtype get_default_device get_num_threads set_num_threads "

@@ -9,6 +9,8 @@ import os
 import types
 from collections.abc import Iterator
 
+from dslmut.checking.resolve import last_name
+from dslmut.checking.scopes import own_nodes
 from dslmut.checking.source import Definition, Source, parse
 from dslmut.diagnostics.codes.mutation import SourceUnavailable
 from dslmut.diagnostics.exceptions import CheckError, DslmutError
@@ -106,6 +108,21 @@ def heading(function: types.FunctionType) -> Span | None:
     line, column = definition.node.lineno, definition.node.col_offset
     end = len(source.lines[line - 1])
     return Span(source.path, Position(line, column), Position(line, end))
+
+
+def returning(function: types.FunctionType, well: str) -> Span | None:
+    """Return the one ``return`` of a function that does not call *well*; its heading if others may be meant."""
+    try:
+        source, definition = locate(function)
+    except CheckError:
+        return None
+    found = [
+        n
+        for n in own_nodes(definition.node)
+        if isinstance(n, ast.Return)
+        and not (isinstance(n.value, ast.Call) and last_name(n.value.func) == well)
+    ]
+    return source.span(found[0]) if len(found) == 1 else heading(function)
 
 
 def _is_at(definition: Definition, code: types.CodeType) -> bool:

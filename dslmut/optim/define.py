@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import (
     TYPE_CHECKING,
     Any,
     Concatenate,
     Generic,
+    NoReturn,
     ParamSpec,
     Protocol,
     overload,
@@ -21,8 +22,10 @@ from torch import Tensor
 from dslmut.checking.entities import Class, Kind
 from dslmut.checking.live import LiveResolver
 from dslmut.checking.rules.optimizers import check_body
+from dslmut.checking.source import Source
 from dslmut.diagnostics.codes.optimizers import BadHyperparameter
 from dslmut.diagnostics.exceptions import CheckError, OptimizerError
+from dslmut.diagnostics.model import Diagnostic
 from dslmut.diagnostics.raising import user_span
 from dslmut.functions.locate import locate
 from dslmut.optim.bindable import Bindable, M, Parameters
@@ -187,7 +190,11 @@ def _check_source(rule: Any, surroundings: Mapping[str, object]) -> None:
         return
     found = list(check_body(source, place, LiveResolver(rule, source, place, surroundings)))
     if found:
-        raise OptimizerError(found, lambda path: source.lines if path == source.path else ())
+        _raise_found(found, source)
+
+
+def _raise_found(found: Sequence[Diagnostic], source: Source) -> NoReturn:
+    raise OptimizerError(found, lambda path: source.lines if path == source.path else ())
 
 
 __all__ = ["Configured", "Hyper", "Optimizer", "optimizer"]

@@ -13,7 +13,7 @@ from torch import Tensor
 from dslmut.diagnostics.codes.optimizers import BadResult, BadState
 from dslmut.diagnostics.model import Span
 from dslmut.diagnostics.raising import user_span
-from dslmut.functions.locate import heading
+from dslmut.functions.locate import heading, returning
 from dslmut.optim.trace import State, Tracer, active
 
 _RESERVED = re.compile(r"state\.\d+")
@@ -148,7 +148,7 @@ def results(
     if not isinstance(update, Update):
         kind = "Tensor" if isinstance(update, Tensor) else type(update).__name__
         raise BadResult.raised(
-            heading(rule),
+            heading(rule) if update is None else returning(rule, "optimizer_update"),
             f"`{name}` returns a `{kind}` instead of an update",
             fix="end every path with `return optimizer_update(new_param, state=new_state)`",
         )

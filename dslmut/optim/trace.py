@@ -16,7 +16,8 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_flatten, tree_map
 
-from dslmut.diagnostics.codes.bodies import CapturedTensor, InPlaceInBody, NumberFromTensor
+from dslmut.checking.tracing.refusals import needs_number, writes
+from dslmut.diagnostics.codes.bodies import CapturedTensor
 from dslmut.diagnostics.codes.optimizers import BadChain
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim import mixing, zeros
@@ -245,11 +246,7 @@ class Tracer:
     def number(self, scalar: Scalar, how: str) -> NoReturn:
         """Refuse to make a number of a scalar; a schedule becomes one host node instead."""
         self._need_number()
-        raise NumberFromTensor.raised(
-            user_span(),
-            f"{how} needs the number of `{scalar.expression}`, which changes from step to step",
-            fix="compute with it as it is: `x ** 0.5` or `torch.sqrt(x)` for a root, `torch.where` for a choice",
-        )
+        raise needs_number(how, str(scalar.expression)).raised(user_span())
 
     def schedule(self, function: Callable[[Any], Any], ctx: Ctx) -> Any:
         """Call a schedule: it builds scalars, or is called anew at each step."""
@@ -357,11 +354,7 @@ class Tracer:
                 continue
             if storage(tensor) in self._protected:
                 name = op._schema.name.partition("::")[2]
-                raise InPlaceInBody.raised(
-                    user_span(),
-                    f"`{name}` writes into the parameter, the gradient or a state",
-                    fix=f"compute a new value: `x.{name.rstrip('_')}(...)`",
-                )
+                raise writes(name).raised(user_span())
             self._written[storage(tensor)] = self.calling or op._schema.name.partition("::")[2]
 
     def check_zero(self, name: str, init: Any) -> None:

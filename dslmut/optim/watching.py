@@ -15,13 +15,9 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
 
-from dslmut.diagnostics.codes.bodies import (
-    ArrayFromTensor,
-    BranchOnTensor,
-    InPlaceInBody,
-    NumberFromTensor,
-    RandomInBody,
-)
+from dslmut.checking.tracing import refusals, tables
+from dslmut.checking.tracing.refusals import Refusal
+from dslmut.diagnostics.codes.bodies import RandomInBody
 from dslmut.diagnostics.raising import user_span
 from dslmut.functions.locate import heading
 
@@ -31,72 +27,29 @@ if TYPE_CHECKING:
 from dslmut.optim.scalars import Scalar
 from dslmut.optim.widening import is_low
 
-_BRANCH = (
-    BranchOnTensor,
-    "the truth of a tensor is asked, which has no value yet",
-    "write `torch.where(condition, a, b)`; for a choice by shape use `param.shape` or `param.ndim`",
-)
-
-
-_ITEM = (
-    NumberFromTensor,
-    "a number is asked of a tensor, which has no value yet",
-    "compute with the tensor as it is; to look at it, report it: `diagnostic(name, value)`",
-)
-
-
-_NUMPY = (
-    ArrayFromTensor,
-    "a tensor is given to NumPy, and has no value yet",
-    "use the function of the same name in `torch`",
-)
-
-
-_ABSENT = (
-    NumberFromTensor,
-    "something is asked of a tensor in the body that only the parameter itself has",
-    "a body sees values, shapes, dtypes and devices alone; decide the rest by groups",
-)
-
-
-_WRITE = (
-    InPlaceInBody,
-    "a tensor is changed in a way that the update graph cannot hold",
-    "compute a new value, and return it by `optimizer_update`",
-)
-
-
 _METHODS = {
-    **dict.fromkeys("__bool__ __contains__ equal allclose is_nonzero".split(), _BRANCH),
-    **dict.fromkeys(
-        "item tolist __float__ __int__ __index__ __complex__ __format__ __repr__".split(), _ITEM
-    ),
-    **dict.fromkeys(["numpy", "__array__"], _NUMPY),
-    **dict.fromkeys(
-        "data_ptr storage_offset untyped_storage storage register_hook".split(), _ABSENT
-    ),
-    **dict.fromkeys("requires_grad_ apply_ map_ map2_ share_memory_ backward".split(), _WRITE),
+    **dict.fromkeys(tables.BRANCHING, refusals.BRANCH),
+    **dict.fromkeys(tables.READING | {"__repr__"}, refusals.ITEM),
+    **dict.fromkeys(tables.ARRAYS, refusals.ARRAY),
+    **dict.fromkeys(tables.ABSENT, refusals.ABSENT),
+    **dict.fromkeys(tables.WRITING, refusals.WRITE),
 }
-_REFUSED: dict[Any, tuple[Any, str, str]] = {
+_REFUSED: dict[Any, Refusal] = {
     **{getattr(torch.Tensor, name): refusal for name, refusal in _METHODS.items()},
-    **dict.fromkeys([torch.is_nonzero, torch.equal, torch.allclose], _BRANCH),
+    **dict.fromkeys([torch.is_nonzero, torch.equal, torch.allclose], refusals.BRANCH),
 }
 _READ = {
-    **dict.fromkeys("requires_grad is_leaf grad_fn _version _base _cdata retains_grad".split(), _ABSENT),
-    "grad": (
-        NumberFromTensor,
-        "`.grad` is asked of a tensor in the body, which has none",
-        "use the gradient that the body gets as its second argument",
-    ),
-}  # fmt: skip
+    **dict.fromkeys({*tables.ABSENT_ATTRIBUTES, "_cdata"}, refusals.ABSENT),
+    "grad": refusals.GRAD,
+}
 
 
-def _refusal(function: Any) -> tuple[Any, str, str] | None:
+def _refusal(function: Any) -> Refusal | None:
     """Say why a function, or access to an attribute, is refused in a body; None if it is not."""
     name = getattr(function, "__name__", "")
     if name == "__get__":
         return _READ.get(getattr(function.__self__, "__name__", ""))
-    return _WRITE if name in ("__set__", "__delete__") else _REFUSED.get(function)
+    return refusals.WRITE if name in ("__set__", "__delete__") else _REFUSED.get(function)
 
 
 @contextmanager
@@ -133,11 +86,7 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if torch.Tag.nondeterministic_seeded in func.tags:
-            raise RandomInBody.raised(
-                user_span(),
-                f"`{func._schema.name.partition('::')[2]}` draws from the global generator",
-                fix="add the noise to the gradient before the step, with a generator of your own",
-            )
+            raise refusals.draws(func._schema.name.partition("::")[2]).raised(user_span())
         self.tracer.check_writes(func, args, kwargs)
         result = func(*args, **kwargs)
         self.tracer.record(func, args, kwargs, result)
@@ -155,8 +104,7 @@ class Watcher(TorchFunctionMode):
         kwargs = kwargs or {}
         refused = _refusal(func)
         if refused is not None:
-            code, message, fix = refused
-            raise code.raised(user_span(), message, fix=fix)
+            raise refused.raised(user_span())
         flat = tree_flatten((args, kwargs))[0]
         for value in flat:
             if isinstance(value, Tensor) and not isinstance(value, FakeTensor):

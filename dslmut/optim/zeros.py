@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from dslmut.diagnostics.codes.optimizers import BadState
+from dslmut.checking.tracing.refusals import no_zero
 from dslmut.diagnostics.raising import user_span
 
 aten = torch.ops.aten
@@ -31,6 +31,10 @@ _ZERO_KEEPING = {
 """Casts, reshapes, transposes and broadcasts, also a look at the bits as another dtype."""
 
 
+_STATE = "state_"
+_GIVEN = {"param": "the parameter", "grad": "the gradient"}
+
+
 def otherwise(node: Any) -> str | None:
     """Say what keeps a node from being a zero constant; None if it is one.
 
@@ -42,7 +46,7 @@ def otherwise(node: Any) -> str | None:
     if node.target in _ZERO_MAKING or (node.target in _FULL and _is_zero(_fill_value(node))):
         return None
     if node.op == "placeholder":
-        return f"it is `{node.name.removeprefix('state_')}` itself"
+        return f"it is {_GIVEN.get(node.name) or f'the state `{node.name.removeprefix(_STATE)}`'} itself"
     return f"it was computed by `{_words(node)}`"
 
 
@@ -64,8 +68,4 @@ def _words(node: Any) -> str:
 
 def refused(name: str, reason: str) -> Exception:
     """Return the error for a state with another start (E-OPT-003)."""
-    return BadState.raised(
-        user_span(),
-        f"the state `{name}` does not start as a zero constant: {reason}",
-        fix="start it with `torch.zeros_like(param)`, and let it hold the difference from another start",
-    )
+    return no_zero(name, reason).raised(user_span())

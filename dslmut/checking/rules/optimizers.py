@@ -5,17 +5,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from dslmut.checking.entities import Word
-from dslmut.checking.resolve import Resolver, entity_of
-from dslmut.checking.scopes import own_nodes
+from dslmut.checking.resolve import Resolver, last_name
+from dslmut.checking.scopes import is_generator
 from dslmut.checking.source import Definition, Source
-from dslmut.diagnostics.codes.bodies import MetricInBody
-from dslmut.diagnostics.codes.optimizers import BadResult, BadState, NotADefinition
-from dslmut.diagnostics.model import Diagnostic, Edit, Fix, Label, Position, Span
+from dslmut.checking.tracing.body import Body
+from dslmut.checking.tracing.things import Path, Sort, Thing
+from dslmut.diagnostics.codes.optimizers import BadResult, NotADefinition
+from dslmut.diagnostics.model import Diagnostic, Position, Span
 
 
 def check_body(source: Source, definition: Definition, resolver: Resolver) -> Iterator[Diagnostic]:
-    """E-OPT-001, E-OPT-003, E-OPT-004 and E-CONTRACT-011 where they can be read.
+    """E-OPT-001, E-OPT-003, E-OPT-004, E-OPT-02x and E-CONTRACT-011 where they can be read.
 
     Args:
         source: The text.
@@ -26,23 +26,48 @@ def check_body(source: Source, definition: Definition, resolver: Resolver) -> It
     if isinstance(node, ast.Lambda | ast.AsyncFunctionDef):
         return
     yield from _check_signature(source, node)
-    calls = [n for n in own_nodes(node) if isinstance(n, ast.Call)]
-    words = [(c, entity_of(c.func, resolver)) for c in calls]
-    yield from (_metric(source, c) for c, word in words if word == Word("metric"))
-    declared = [c for c, word in words if word == Word("defstate")]
-    certain = [c for c in declared if c in _certain_calls(node)]
-    yield from _check_names(source, certain)
-    results = [c for c, word in words if word == Word("optimizer_update")]
-    yield from _check_results(source, node, certain, results)
+    if is_generator(node):
+        return
+    found: list[Diagnostic] = []
+    body = Body(source, resolver, node, Path(_given(node)), found)
+    body.run(node.body)
+    found += _check_returns(body, node)
+    yield from {(d.code, d.span): d for d in found}.values()
+
+
+def _given(node: ast.FunctionDef) -> dict[str, Thing]:
+    """Return what a rule's parameters stand for in its body."""
+    positional = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
+    things = [
+        Thing(Sort.TENSOR, given="the parameter"),
+        Thing(Sort.TENSOR, given="the gradient"),
+        Thing(Sort.CTX),
+    ]
+    found = dict(zip(positional, things))
+    for arg, default in zip(node.args.kwonlyargs, node.args.kw_defaults):
+        optional = isinstance(default, ast.Constant) and not isinstance(default.value, int | float)
+        thing = None if optional else _hyperparameter(arg.arg, arg.annotation)
+        if thing is not None:
+            found[arg.arg] = thing
+    return found
+
+
+def _hyperparameter(name: str, annotation: ast.expr | None) -> Thing | None:
+    """Return a hyperparameter that is a number of the scalar program, or several."""
+    match annotation:
+        case ast.Name() | ast.Attribute() if last_name(annotation) in ("float", "Hyper"):
+            return Thing(Sort.SCALAR, text=name)
+        case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=elements)):
+            parts = [_hyperparameter(f"{name}.{i}", e) for i, e in enumerate(elements)]
+            known = tuple(p for p in parts if p is not None)
+            return Thing(Sort.TUPLE, parts=known) if len(known) == len(parts) else None
+    return None
 
 
 def _check_signature(source: Source, node: ast.FunctionDef) -> Iterator[Diagnostic]:
     everything = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
     required = len(everything) - len(node.args.defaults)
-    line = source.lines[node.lineno - 1]
-    heading = Span(
-        source.path, Position(node.lineno, node.col_offset), Position(node.lineno, len(line))
-    )
+    heading = _heading(source, node)
     if required >= 3 and len(everything) > 3:
         extra, head = ", ".join(everything[3:]), ", ".join(everything[:3])
         yield NotADefinition.at(
@@ -58,82 +83,40 @@ def _check_signature(source: Source, node: ast.FunctionDef) -> Iterator[Diagnost
         )
 
 
-def _metric(source: Source, call: ast.Call) -> Diagnostic:
-    name = source.segment(call.func)
-    new = name.replace("metric", "diagnostic")
-    return MetricInBody.at(
-        source.span(call),
-        "`metric` is called in an optimizer's body",
-        fix=Fix(f"write `{new}(...)`", (Edit(source.span(call.func), new),)),
-    )
+def _heading(source: Source, node: ast.FunctionDef) -> Span:
+    end = len(source.lines[node.lineno - 1])
+    return Span(source.path, Position(node.lineno, node.col_offset), Position(node.lineno, end))
 
 
-def _literal(call: ast.Call) -> str | None:
-    """Return the name of a state that is written out."""
-    match call.args:
-        case [ast.Constant(value=str(name)), _]:
-            return name
-    return None
+_KINDS = {Sort.TENSOR, Sort.SCALAR, Sort.NUMBER, Sort.TUPLE, Sort.CTX}
+_RETURN = "write `return optimizer_update(new_param, state=new_state)`"
 
 
-def _check_names(source: Source, declared: list[ast.Call]) -> Iterator[Diagnostic]:
-    first: dict[str, ast.Call] = {}
-    for call in declared:
-        name = _literal(call)
-        if name is None:
-            continue
-        if name in first:
-            yield BadState.at(
-                source.span(call),
-                f"the state `{name}` is declared twice",
-                fix="declare it once, and pass its value on",
-                labels=[Label(source.span(first[name]), "first declared here")],
-            )
-        first.setdefault(name, call)
+def _check_returns(body: Body, node: ast.FunctionDef) -> Iterator[Diagnostic]:
+    """E-OPT-004 for every path: what it returns, and whether it returns anything."""
+    for statement, thing in body.returned:
+        yield from thing.problems
+        if statement.value is None or thing.sort in _KINDS:
+            message = f"`{node.name}` returns here without an `optimizer_update`"
+            yield BadResult.at(body.source.span(statement), message, fix=_RETURN)
+    if body.alive and _falls(node.body):
+        message = f"`{node.name}` may end without an `optimizer_update`"
+        yield BadResult.at(_heading(body.source, node), message, fix=_RETURN)
 
 
-def _check_results(
-    source: Source, node: ast.FunctionDef, declared: list[ast.Call], results: list[ast.Call]
-) -> Iterator[Diagnostic]:
-    """Check keywords against the states that have been declared on any path to a result."""
-    names = {n: c for c in declared if (n := _literal(c)) is not None}
-    helpers = any(isinstance(n, ast.FunctionDef) for n in own_nodes(node))
-    for call in results:
-        given = {k.arg for k in call.keywords}
-        if None in given or len(call.args) > 1 or helpers:
-            continue
-        for name, declaration in names.items():
-            if name not in given and declaration.lineno < call.lineno:
-                yield BadResult.at(
-                    source.span(call),
-                    f"the state `{name}` is not returned",
-                    fix=f"write `optimizer_update(..., {name}=...)` with its new value",
-                    labels=[Label(source.span(declaration), "declared here")],
-                )
-    for returned in (n for n in own_nodes(node) if isinstance(n, ast.Return)):
-        if returned.value is None or isinstance(returned.value, ast.Constant | ast.Tuple):
-            yield BadResult.at(
-                source.span(returned),
-                f"`{node.name}` returns here without an `optimizer_update`",
-                fix="write `return optimizer_update(new_param, state=new_state)`",
-            )
+def _falls(block: list[ast.stmt]) -> bool:
+    """Say whether some way through a block goes on behind it, and not into a call that may only raise."""
+    match block[-1]:
+        case ast.If(body=body, orelse=orelse):
+            return not orelse or _falls(body) or _falls(orelse)
+        case ast.With(body=body):
+            return _falls(body)
+        case ast.Match(cases=cases):
+            return all(not _takes_all(c) for c in cases) or any(_falls(c.body) for c in cases)
+        case ast.Return() | ast.Raise() | ast.Expr(value=ast.Call()) | ast.Try() | ast.TryStar():
+            return False
+    return True
 
 
-_MAYBE = (
-    ast.If, ast.For, ast.While, ast.Try, ast.With, ast.Match, ast.FunctionDef, ast.ClassDef,
-    ast.IfExp, ast.BoolOp, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp,
-)  # fmt: skip
-
-
-def _certain_calls(node: ast.FunctionDef) -> list[ast.Call]:
-    """Return the calls that are made whenever the body gets that far: in no branch, no loop."""
-    found: list[ast.Call] = []
-    waiting: list[ast.AST] = [*reversed(node.body)]
-    while waiting:
-        inner = waiting.pop()
-        if isinstance(inner, _MAYBE):
-            continue
-        if isinstance(inner, ast.Call):
-            found.append(inner)
-        waiting += reversed(list(ast.iter_child_nodes(inner)))
-    return found
+def _takes_all(case: ast.match_case) -> bool:
+    return isinstance(case.pattern, ast.MatchAs) and not (case.pattern.pattern or case.guard)
