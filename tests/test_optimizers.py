@@ -139,7 +139,8 @@ def test_a_definition_shows_its_rule() -> None:
 
 def test_configured_is_comparable_printable_and_immutable() -> None:
     assert repr(momentum_sgd(lr=0.05)) == (
-        "momentum_sgd(lr=0.05, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False)"
+        "momentum_sgd(lr=0.05, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False, "
+        "maximize=False)"
     )
     assert descent(lr=0.5) == descent(lr=0.5)
     assert descent(lr=0.5) != descent(lr=0.6)

@@ -320,7 +320,7 @@ def test_complex_parameters_are_refused() -> None:
 @pytest.mark.parametrize(("target", "words"), [
     ({nn.Parameter(torch.ones(1))}, "a set of parameters"), ({"params": []}, "a dictionary"),
     ([{"lr": 0.1}], "has no `params`"), (nn.ReLU(), "has no parameters"),
-    ([{"params": [nn.Parameter(torch.ones(1))], "maximize": True}], "no hyperparameter `maximize`"),
+    ([{"params": [nn.Parameter(torch.ones(1))], "capturable": True}], "no hyperparameter `capturable`"),
 ])  # fmt: skip
 def test_targets_that_do_not_fit(target: Any, words: str) -> None:
     with pytest.raises(OptimizerError, match=words):
