@@ -72,6 +72,7 @@ class OptState(torch.optim.Optimizer, Generic[M]):
             OptimizerError: E-OPT-002 for an unknown or unfitting hyperparameter, E-OPT-005 for
                 parameters that cannot be optimized; nothing was added then.
         """
+        self._settle()
         group = self._complete(opened(param_group), self.param_groups)
         super().add_param_group(group)
         if self._runner is None:  # the constructor prepares all groups at once
@@ -138,6 +139,7 @@ class OptState(torch.optim.Optimizer, Generic[M]):
     def _prepare(self) -> None:
         """Trace every body, make the states, and plan the step."""
         if self._runner is not None:
+            self._runner.settle()
             self._runner.schedules.check()
         for number, group in enumerate(self.param_groups):
             if not isinstance(group, ParamGroup):  # somebody put a dictionary of his own there
@@ -236,7 +238,13 @@ class OptState(torch.optim.Optimizer, Generic[M]):
     @property
     def skipped(self) -> int:
         """Return how many steps ``skip_nonfinite`` has left out, those before a resume included."""
+        self._settle()
         return max(g.get("skipped", 0) for g in self.param_groups)
+
+    def _settle(self) -> None:
+        """Wait for what the device decides, so that all counts are right."""
+        if self._runner is not None:
+            self._runner.settle()
 
     @property
     def diagnostics(self) -> Mapping[str, Mapping[str, float]]:
@@ -268,6 +276,11 @@ class OptState(torch.optim.Optimizer, Generic[M]):
 
     # -- checkpoints -------------------------------------------------------------------------
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return states and groups as torch's optimizers do, with names."""
+        self._settle()
+        return super().state_dict()
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load states and hyperparameters, by name where both sides have names.
 
@@ -284,6 +297,7 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         for hook in self._optimizer_load_state_dict_pre_hooks.values():
             changed = hook(self, state_dict)
             state_dict = changed if changed is not None else state_dict
+        self._settle()
         with torch.inference_mode(False):
             checkpoint.load(self.state, self._current_runner(), state_dict)
         for hook in self._optimizer_load_state_dict_post_hooks.values():
@@ -305,6 +319,7 @@ class OptState(torch.optim.Optimizer, Generic[M]):
             return interchange.to_torch(self._current_runner().groups, self.state_dict())
 
     def __getstate__(self) -> dict[str, Any]:
+        self._settle()
         kept = super().__getstate__()
         options = self._options
         if self._runner is not None:

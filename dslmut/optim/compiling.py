@@ -33,17 +33,21 @@ ROUNDING = {"emulate_precision_casts": True}
 """Keeps the casts to a low precision that a graph has: each of them is meant."""
 
 
-def update_graph(program: Program, count: int, reporting: bool) -> fx.GraphModule:
+def update_graph(
+    program: Program, count: int, reporting: bool, guarded: bool = False
+) -> fx.GraphModule:
     """Return the program for several parameters, which writes its results where they belong.
 
     Args:
         program: For one parameter.
         count: How many parameters are updated at once.
         reporting: Whether the diagnostics are computed too.
+        guarded: Whether a flag decides if anything changes.
     """
     graph = fx.Graph()
     scalars = [graph.placeholder(f"scalar_{i}") for i in range(len(program.scalars))]
     wide = [graph.placeholder(f"wide_{name}") for name in program.wide]
+    finite = graph.placeholder("wide_finite") if guarded else None
     results: list[tuple[fx.Node, fx.Node]] = []
     reports: list[fx.Node] = []
     own = 2 + len(program.states)
@@ -55,6 +59,8 @@ def update_graph(program: Program, count: int, reporting: bool) -> fx.GraphModul
         if reporting and program.diagnostics:
             reports.append(graph.call_function(aten.stack.default, (outputs[len(targets) :],)))
     for target, value in _writes(graph, results):
+        if finite is not None:
+            value = graph.call_function(aten.where.self, (finite, value, target))
         graph.call_function(aten.copy_.default, (target, value))
     graph.output(tuple(reports))
     graph.eliminate_dead_code()
@@ -151,6 +157,7 @@ def kernel(
     reporting: bool,
     examples: Sequence[Tensor],
     option: bool | dict[str, Any],
+    guarded: bool = False,
 ) -> Kernel:
     """Return the function that updates *count* parameters at once.
 
@@ -161,8 +168,9 @@ def kernel(
         examples: Inputs as they will be given.
         option: False for plain operations, True for the compiler's quick entrance, and a
             dictionary for ``torch.compile``.
+        guarded: Whether a flag, the last input of the whole step, decides if anything changes.
     """
-    module = update_graph(program, count, reporting)
+    module = update_graph(program, count, reporting, guarded)
     if option is False:
         return module
     rounding = ROUNDING if any(is_low(e.dtype) for e in examples) else {}

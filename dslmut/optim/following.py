@@ -42,13 +42,15 @@ class Schedules:
                     fix=f"give a number for `{name}` if a scheduler should drive it, or leave it to the schedule",
                 )
 
-    def show(self) -> None:
-        """Write the numbers of this step's schedules into the groups."""
+    def show(self, last: bool = False) -> None:
+        """Write the numbers of this step's schedules into the groups, or of the last step's."""
         for number, group in enumerate(self._numbers.groups):
             item = self._firsts.get(number)
             if item is None or not group.shown.schedules:
                 continue
-            inputs = self._numbers.of(number, group.shown["step"] + 1)
+            step = group.shown["step"]
+            before = 1 if last and step else 0
+            inputs = self._numbers.of(number, step + 1 - before, -before)
             for name, schedule in group.shown.schedules.items():
                 value = self._value(schedule, item, inputs)
                 group.shown[name] = self._written[number, name] = value

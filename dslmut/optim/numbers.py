@@ -151,14 +151,15 @@ class Numbers:
         found = next((g["ctx"] for g in saved if isinstance(g.get("ctx"), Mapping)), {})
         self.extra = {n: context_number(n, found.get(n, v)) for n, v in self.extra.items()}
 
-    def of(self, group: int, updates: int) -> dict[str, Number]:
+    def of(self, group: int, updates: int, ahead: int = 0) -> dict[str, Number]:
         """Return the numbers of a group at this step.
 
         Args:
             group: Its number.
             updates: The number of the update, from 1.
+            ahead: By how much the number of the step is ahead of the count in the group.
         """
-        step = self.groups[group].shown["step"]
+        step = self.groups[group].shown["step"] + ahead
         context: dict[str, Any] = {"step": step, "updates": updates, **self.extra}
         if self._curriculum is not None:
             context |= self._curriculum.at(step)
@@ -237,16 +238,21 @@ class Slot:
         vector = torch.frombuffer(self._memory, dtype=torch.float64)
         self.tensors = vector.unbind()[: len(expressions)]
 
+    def values(self, inputs: Mapping[str, Number], ctx: Any) -> Sequence[Number]:
+        """Return the scalars for these numbers."""
+        return self._run(inputs, ctx)
+
     def fill(self, inputs: Mapping[str, Number], ctx: Any) -> None:
         """Evaluate the scalars for this step."""
         try:
             struct.pack_into(self._format, self._memory, 0, *self._run(inputs, ctx))
         except (OverflowError, struct.error):  # a whole number beyond all doubles
-            numbers = map(_double, evaluate(self._expressions, inputs, ctx))
+            numbers = map(double, evaluate(self._expressions, inputs, ctx))
             struct.pack_into(self._format, self._memory, 0, *numbers)
 
 
-def _double(number: Number) -> float:
+def double(number: Number) -> float:
+    """Return a number as a double; a whole one beyond all of them is infinite."""
     try:
         return float(number)
     except OverflowError:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from dslmut.optim import compiling
+from dslmut.optim.counting import Counts
 from dslmut.optim.fitting import fit_gradient, fit_states
 from dslmut.optim.following import Schedules
 from dslmut.optim.layouts import Layouts, layout
@@ -19,7 +20,8 @@ from dslmut.optim.parameters import is_lazy
 from dslmut.optim.plan import Call, Entry, plan
 from dslmut.optim.programs import Program, program_of
 from dslmut.optim.ready import Draft, Ready, States, Steps, gathered, inputs_of
-from dslmut.optim.stepwide import StepWide, all_finite, fill
+from dslmut.optim.skipping import DeviceSlot, OpenStep
+from dslmut.optim.stepwide import StepWide, fill
 from dslmut.optim.trace import Subject
 
 REMEMBERED = 32
@@ -47,12 +49,11 @@ class Runner:
         self.numbers = Numbers(groups, options.curriculum, options.ctx)
         self.schedules = Schedules(self.numbers, items)
         self._wide = StepWide()
-        self._skips = options.skip_nonfinite
-        self._every, self.option = options.diagnostics_every, option
+        self.counts = Counts(self.numbers, options.skip_nonfinite, options.diagnostics_every)
+        self.option = option
         self._programs: dict[Hashable, list[Program]] = {}
         self._steps: dict[Hashable, list[Steps]] = {}
         self._kernels: dict[Hashable, compiling.Kernel] = {}
-        self._reports: list[tuple[tuple[Item, ...], tuple[str, ...], Any]] = []
 
     def inherit(self, before: Runner) -> None:
         """Take over what another runner has traced and compiled; keys of ``ctx`` keep their values."""
@@ -114,14 +115,13 @@ class Runner:
         """
         self.schedules.check()
         extra = self.numbers.with_keys(ctx)
-        if self._skips and not all_finite([g for g in gradients if g is not None]):
-            for group in self.groups:
-                group.shown["skipped"] += 1
+        if not self.counts.begins(gradients):
             return
         before, self.numbers.extra = self.numbers.extra, extra
         present = [i for i, g in zip(self.items, gradients) if g is not None]
         given = {i: g for i, g in enumerate(gradients) if g is not None}
-        reporting = self._reports_now() if diagnostics is None else diagnostics
+        reporting = self.counts.reports_now() if diagnostics is None else diagnostics
+        flags: Mapping[str, Tensor] = {}
         with exact(present):
             try:  # all that may fail, before anything is changed
                 self.schedules.show()
@@ -133,15 +133,21 @@ class Runner:
                     self.schedules.show()
                 raise
             if steps.wide:
-                fill(steps.wide, given.values())
-            self._run(steps, kernels, inputs, reporting)
-        for item in present:
-            states[item.parameter]["updates"] += 1
-        for group in self.groups:
-            group.shown["step"] += 1
+                flags = fill(steps.wide, given.values())
+            reports = self._run(steps, kernels, inputs, reporting)
+        if not self.counts.defers:
+            self.counts.take(present, states, reports)
+            return
+        told = before if ctx else None
+        self.counts.open.append(OpenStep(flags["finite"], present, states, reports, told))
+        if ctx:  # the next step needs to know its values
+            self.counts.settle()
 
-    def _reports_now(self) -> bool:
-        return self._every is not None and self.groups[0].shown["step"] % self._every == 0
+    def settle(self) -> None:
+        """Wait for what the device decides, so that all counts are right."""
+        if self.counts.open:
+            self.counts.settle()
+            self.schedules.show(last=True)
 
     def _run(
         self,
@@ -149,13 +155,14 @@ class Runner:
         kernels: Sequence[compiling.Kernel],
         inputs: Sequence[Sequence[Tensor]],
         reporting: bool,
-    ) -> None:
-        if reporting:
-            self._reports = []
+    ) -> list[Any] | None:
+        """Update the parameters; return what the bodies report, if they are asked."""
+        found = []
         for call, kernel, tensors in zip(steps.calls, kernels, inputs):
             reports = kernel(*tensors)
             if reporting and call.program.diagnostics:
-                self._reports.append((call.items, call.program.diagnostics, reports))
+                found.append((call.items, call.program.diagnostics, reports))
+        return found if reporting else None
 
     def _filled(
         self, present: Sequence[Item], states: States, gradients: dict[int, Tensor]
@@ -163,9 +170,10 @@ class Runner:
         """Return the calls and their inputs, the scalars of this step among them."""
         known = self.numbers.reads_identity
         steps, inputs = self._prepared(present, states, gradients)
-        for slot, item in steps.slots:
-            numbers = self.numbers.of(item.group, _updates(states, item) + 1)
-            slot.fill(numbers, self.numbers.context(item, numbers))
+        if self.counts.open and not self.counts.are_certain(steps, states):
+            self.counts.settle()
+            return self._filled(present, states, gradients)
+        self.counts.fill(steps, states)
         if self.numbers.reads_identity and not known:
             # A schedule asks for the first time which parameter it is for: each gets its own.
             return self._filled(present, states, gradients)
@@ -177,12 +185,13 @@ class Runner:
         self, present: Sequence[Item], states: States, gradients: dict[int, Tensor]
     ) -> tuple[Steps, list[list[Tensor]]]:
         """Return the calls for these parameters and their inputs; a pattern seen before is known."""
-        classes: dict[tuple[int, int], dict[str, Any]] = {}
+        classes: dict[Hashable, dict[str, Any]] = {}
         where = []
         for item in present:
-            kind = (item.group, _updates(states, item) + 1)
+            updates = _updates(states, item) + 1
+            kind = (item.group, updates, self.counts.history(item))
             if kind not in classes:
-                classes[kind] = self.numbers.of(*kind)
+                classes[kind] = self.numbers.of(item.group, updates)
             where.append(kind)
         order = {kind: number for number, kind in enumerate(classes)}
         places, inputs = [order[k] for k in where], list(classes.values())
@@ -191,6 +200,7 @@ class Runner:
             tuple(places),
             tuple(g.fixed() for g in self.groups),
             self.numbers.reads_identity,
+            self.counts.defers,
         )
         for known in self._steps.get(key, ()):
             if self._holds(known, inputs):
@@ -252,16 +262,20 @@ class Runner:
         for item in present:
             fit_states(item, draft.programs[item.number], states[item.parameter])
             gradients[item.number] = fit_gradient(item, gradients[item.number])
-        slots = tuple((Slot(scalars), item) for scalars, item in draft.scalars)
+        slots = tuple((self._slot(scalars, item), item) for scalars, item in draft.scalars)
         calls = []
         for call in plan(draft.entries):
             members = tuple(self.items[n] for n in call.members)
             program, slot = draft.programs[call.members[0]], slots[call.slot][0]
-            wide = tuple(self._wide.of(n, members[0].parameter) for n in program.wide)
+            names = (*program.wide, "finite") if self.counts.defers else program.wide
+            wide = tuple(self._wide.of(n, members[0].parameter) for n in names)
             inputs = inputs_of(slot, wide, program, members, states, gradients)
             calls.append(Ready(call, program, slot, wide, members, Layouts(inputs)))
         read = tuple(dict.fromkeys(w for call in calls for w in call.wide))
         return Steps(tuple(calls), read, slots, tuple(draft.branches.values()))
+
+    def _slot(self, scalars: Sequence[Any], item: Item) -> Slot:
+        return DeviceSlot(scalars, item.parameter.device) if self.counts.defers else Slot(scalars)
 
     # -- kernels -----------------------------------------------------------------------------
 
@@ -269,7 +283,7 @@ class Runner:
         reporting = reporting and bool(ready.program.diagnostics)
         known = ready.kernels.get(reporting)
         if known is None:
-            key = (ready.call.kernel, reporting)
+            key = (ready.call.kernel, reporting, self.counts.defers)
             if key not in self._kernels:
                 self._kernels[key] = self._compiled(ready, reporting, inputs)
             known = ready.kernels[reporting] = self._kernels[key]
@@ -281,7 +295,9 @@ class Runner:
         """Compile, or say once why that is not possible and go on with plain operations."""
         program, count = ready.program, len(ready.items)
         try:
-            return compiling.kernel(program, count, reporting, inputs, self.option)
+            return compiling.kernel(
+                program, count, reporting, inputs, self.option, self.counts.defers
+            )
         except Exception as error:  # whatever a compiler or its toolchain may raise
             if self.option is not True:
                 raise
@@ -289,15 +305,16 @@ class Runner:
             rule = self.groups[ready.items[0].group].definition.__name__
             compiling.warn_uncompiled(rule, reason)
             self.option = False
-            return compiling.kernel(program, count, reporting, inputs, False)
+            return compiling.kernel(program, count, reporting, inputs, False, self.counts.defers)
 
     # -- diagnostics -------------------------------------------------------------------------
 
     def diagnostics(self) -> dict[str, dict[str, float]]:
         """Return name, parameter and number of the last reports; all are read at once."""
+        self.settle()
         rows = [
             (item.name, names, vector)
-            for members, names, vectors in self._reports
+            for members, names, vectors in self.counts.reports
             for item, vector in zip(members, vectors)
         ]
         if not rows:

@@ -42,8 +42,11 @@ def all_finite(gradients: Collection[Tensor]) -> Tensor:
     return get_total_norm(filled, math.inf).isfinite()
 
 
-COMPUTED: Final[Mapping[str, Callable[[Collection[Tensor]], Tensor]]] = {"grad_norm": total_norm}
-"""What ``ctx`` has of a whole step, and how it is computed."""
+COMPUTED: Final[Mapping[str, Callable[[Collection[Tensor]], Tensor]]] = {
+    "grad_norm": total_norm,
+    "finite": all_finite,
+}
+"""How each input of a whole step is computed: what ``ctx`` has of it, and whether it counts."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +70,8 @@ class StepWide:
 
     def of(self, name: str, parameter: Tensor) -> Wide:
         """Return the memory that the kernels of a parameter read."""
-        dtype, device = wide_dtype(parameter.dtype), parameter.device
+        dtype = torch.bool if name == "finite" else wide_dtype(parameter.dtype)
+        device = parameter.device
         key = (name, dtype, device)
         if key not in self._known:
             with torch.inference_mode(False):  # it must outlive such a block
@@ -75,15 +79,19 @@ class StepWide:
         return self._known[key]
 
 
-def fill(inputs: Iterable[Wide], gradients: Collection[Tensor]) -> None:
+def fill(inputs: Iterable[Wide], gradients: Collection[Tensor]) -> Mapping[str, Tensor]:
     """Compute what the programs of this step read, each once; nothing waits for the device.
 
     Args:
         inputs: All that are read.
         gradients: Of the parameters that are updated, at least one.
+
+    Returns:
+        The values by name.
     """
     values: dict[str, Tensor] = {}
     for wide in inputs:
         if wide.name not in values:
             values[wide.name] = COMPUTED[wide.name](gradients)
         wide.tensor.copy_(values[wide.name], non_blocking=True)
+    return values
