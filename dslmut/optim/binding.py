@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -267,6 +268,20 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         return explained(runner, self._notes, rules, runner.option is not False)
 
     # -- checkpoints -------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return states and hyperparameters for saving, without those of parameters that left.
+
+        Returns:
+            A dictionary in the layout of ``torch.optim``, with the parameters' names in it.
+        """
+        everything = self.state
+        held = {p for g in self.param_groups for p in g["params"]}
+        self.state = defaultdict(dict, {p: s for p, s in everything.items() if p in held})
+        try:
+            return super().state_dict()
+        finally:
+            self.state = everything
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load states and hyperparameters, by name where both sides have names.
