@@ -12,7 +12,7 @@ from dslmut.diagnostics.codes.optimizers import BadBinding
 from dslmut.diagnostics.exceptions import MissingError
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim.context import Curriculum, Stage
-from dslmut.optim.options import options
+from dslmut.optim.options import options, unknown_option
 from dslmut.optim.parameters import Arrangement
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ class Bindable:
         ctx: Mapping[str, float] | None = None,
         skip_nonfinite: bool = False,
         compile: bool | dict[str, Any] = True,
+        **unknown: Any,
     ) -> OptState[Any]:
         """Bind to a model; every body is traced, and every mistake in it found, now.
 
@@ -79,12 +80,15 @@ class Bindable:
                 it: parameters, states and counts stay as they were, and ``opt.skipped`` counts it.
             compile: False computes with plain torch operations; a dict is passed to
                 ``torch.compile``.
+            unknown: There is none; a misspelt option is an error that names the nearest one.
 
         Raises:
             OptimizerError: E-OPT-003 to E-OPT-006 and E-OPT-020 to E-OPT-026.
         """
         from dslmut.optim.binding import OptState
 
+        for name in unknown:
+            raise unknown_option(name, self.rules())
         return OptState(
             self, target, options(curriculum, diagnostics_every, ctx, skip_nonfinite, compile)
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
@@ -277,9 +278,19 @@ class OptState(torch.optim.Optimizer, Generic[M]):
     # -- checkpoints -------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return states and groups as torch's optimizers do, with names."""
+        """Return states and hyperparameters for saving, without those of parameters that left.
+
+        Returns:
+            A dictionary in the layout of ``torch.optim``, with the parameters' names in it.
+        """
         self._settle()
-        return super().state_dict()
+        everything = self.state
+        held = {p for g in self.param_groups for p in g["params"]}
+        self.state = defaultdict(dict, {p: s for p, s in everything.items() if p in held})
+        try:
+            return super().state_dict()
+        finally:
+            self.state = everything
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load states and hyperparameters, by name where both sides have names.

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+import difflib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
 
 from dslmut.diagnostics.codes.optimizers import BadContext
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim.context import CONSTANTS, COUNTS, PROGRESS, WIDE, Curriculum
 from dslmut.optim.numbers import context_number
+
+if TYPE_CHECKING:
+    from dslmut.optim.define import Configured
 
 
 @dataclass(frozen=True)
@@ -60,6 +64,22 @@ def options(
         )
     keys = {name: context_number(name, value) for name, value in (ctx or {}).items()}
     return Options(curriculum_of(curriculum), diagnostics_every, keys, skip_nonfinite, compile)
+
+
+def unknown_option(name: str, rules: Iterable[Configured]) -> DslmutError:
+    """Return E-OPT-006 for an option that a run does not have.
+
+    Args:
+        name: Of the option.
+        rules: Which are bound; it may be a hyperparameter of one of them.
+    """
+    known = [f.name for f in fields(Options)]
+    owner = next((r.definition for r in rules if name in r.definition.hyperparameters), None)
+    near = difflib.get_close_matches(name, known, n=1)
+    fix = f"write `{near[0]}=...`" if near else "leave it out"
+    if owner is not None:
+        fix = f"it is a hyperparameter: write `{owner.__name__}({name}=...).bind(model)`"
+    return _misfit(f"`bind` has no option `{name}`; it has {', '.join(known)}", fix)
 
 
 def curriculum_of(given: Any) -> Curriculum | None:
