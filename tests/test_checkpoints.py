@@ -347,7 +347,7 @@ def test_a_model_on_the_meta_device_gets_its_states_when_it_exists() -> None:
 
 
 def parts(m: nn.Sequential, *names: str) -> dict[str, Any]:
-    return {"params": [(n, p) for n, p in m.named_parameters() if n in names]}
+    return {"params": [(n, m.get_parameter(n)) for n in names]}
 
 
 def follows(opt: OptState[Any], m: nn.Module, again: OptState[Any], n: nn.Module) -> bool:

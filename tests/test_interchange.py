@@ -22,7 +22,18 @@ from dslmut import (
     optimizer,
     optimizer_update,
 )
-from dslmut.optim import TorchFormat, TorchState, adamw, momentum_sgd, schedule_value, sgd
+from dslmut.optim import (
+    TorchFormat,
+    TorchState,
+    adamw,
+    chain,
+    clip_by_value,
+    gradient_transform,
+    momentum_sgd,
+    schedule_value,
+    sgd,
+    transformed,
+)
 
 
 @dataclass(frozen=True)
@@ -300,3 +311,65 @@ def test_a_class_of_ones_own() -> None:
     whole = follow(theirs, range(4, 12))
     torch.testing.assert_close(follow(ours, range(4, 12)), whole)
     torch.testing.assert_close(follow(back, range(4, 12)), whole)
+
+
+def test_a_chain_around_a_rule_that_torch_has() -> None:
+    """What was `clip_grad_value_` and AdamW in a script goes on as a chain of both."""
+
+    def clipped(m: nn.Module, opt: torch.optim.Optimizer, steps: range) -> None:
+        for i in steps:
+            for n, p in enumerate(m.parameters()):
+                generator = torch.Generator().manual_seed(100 * i + n)
+                p.grad = torch.randn(p.shape, generator=generator)
+            if not isinstance(opt, OptState):
+                nn.utils.clip_grad_value_(m.parameters(), 0.5)
+            opt.step()
+
+    m = net()
+    theirs = torch.optim.AdamW(m.parameters(), lr=0.1)
+    clipped(m, theirs, range(4))
+    n = copy.deepcopy(m)
+    ours = chain(clip_by_value(0.5), adamw(lr=0.2)).bind(n, compile=False)
+    ours.load_state_dict(through_a_file(theirs.state_dict()))
+    assert ours.param_groups[0]["clip_by_value.limit"] == 0.5
+    clipped(m, theirs, range(4, 10))
+    clipped(n, ours, range(4, 10))
+    equal(m, n, 1e-5)
+    with pytest.warns(
+        UserWarning, match="AdamW` has no `clip_by_value.limit`, which is 0"
+    ):
+        written = through_a_file(ours.torch_state_dict())
+    theirs.load_state_dict(written)
+    clipped(m, theirs, range(10, 14))
+    clipped(n, ours, range(10, 14))
+    equal(m, n, 1e-5)
+
+
+@gradient_transform
+def smoothed(param: Tensor, grad: Tensor, ctx: Ctx) -> Any:
+    mean = 0.5 * defstate("mean", torch.zeros_like(grad)) + 0.5 * grad
+    return transformed(mean, mean=mean)
+
+
+def test_the_states_of_a_transform_are_none_of_torchs() -> None:
+    m = net()
+    ours = chain(smoothed(), adamw(lr=0.1)).bind(m, compile=False)
+    train(m, ours, range(1, 3))
+    found = ours.torch_state_dict()["state"]
+    assert all(set(s) == {"step", "exp_avg", "exp_avg_sq"} for s in found.values())
+    with pytest.warns(UserWarning, match="the file lacks `smoothed.mean`"):
+        ours.load_state_dict(ours.torch_state_dict())
+
+
+def test_settings_that_only_the_rule_has_stay() -> None:
+    @optimizer(torch=TorchFormat(torch.optim.SGD, settings={"momentum": 0.0}, step=None))
+    def rounded(
+        param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1, digits: int = 3
+    ) -> Update:
+        return optimizer_update((param - schedule_value(lr, ctx) * grad).round(decimals=digits))
+
+    opt = rounded(digits=2).bind(net(), compile=False)
+    opt.load_state_dict(torch.optim.SGD(net().parameters(), lr=0.5).state_dict())
+    assert (opt.param_groups[0]["lr"], opt.param_groups[0]["digits"]) == (0.5, 2)
+    with pytest.warns(UserWarning, match="`torch.optim.SGD` has no `digits`, which is 2 here"):
+        opt.torch_state_dict()

@@ -62,7 +62,8 @@ class Chain(Optimizer[...]):
             for name, h in part.definition.hyperparameters.items()
         }
         self.rule = self._run
-        self.source = next(p.definition.rule for p in self.parts if not p.label)
+        rule = next(p.definition for p in self.parts if not p.label)
+        self.source, self.torch = rule.rule, getattr(rule, "torch", None)
         self.__name__ = f"chain({', '.join(p.label or p.definition.__name__ for p in self.parts)})"
         self.__qualname__, self.__doc__ = self.__name__, f"The rule of `{self.__name__}`."
         self.__dslmut__ = Class(self.__name__, Kind.STATE, key=self.__name__)

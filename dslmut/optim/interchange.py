@@ -108,6 +108,7 @@ def from_torch(own: Sequence[Group], saved: Mapping[str, Any]) -> dict[str, Any]
         "load it into an optimizer with the rule that it was saved from",
     )
     passing = RESERVED.union(*(g.shown for g in own)) - form.defaults.keys()
+    kept = _kept(definition, form, own)
     groups, states = [], {}
     for group in saved["param_groups"]:
         known = {**form.defaults, **group}
@@ -119,16 +120,27 @@ def from_torch(own: Sequence[Group], saved: Mapping[str, Any]) -> dict[str, Any]
         states |= found
         step = max((s["updates"] for s in found.values()), default=0)
         converted = _group_from(definition, form, group, passing)
-        groups.append({**converted, "step": step, "rule": definition.__name__})
+        groups.append({**kept, **converted, "step": step, "rule": definition.__name__})
     if form.step is None and any(g.shown.schedules for g in own):
         warn(f"`{form.name}` does not count its steps, so that schedules start anew")
     return {"state": states, "param_groups": groups}
 
 
+def _kept(definition: Optimizer[...], form: TorchFormat, own: Sequence[Group]) -> dict[str, Any]:
+    """Return the hyperparameters that torch does not have, and that are the same in all groups."""
+    names = [n for n in definition.hyperparameters if _theirs(n, form) not in form.defaults]
+    first = own[0].shown
+    return {n: first[n] for n in names if all(g.shown[n] == first[n] for g in own)}
+
+
+def _theirs(name: str, form: TorchFormat) -> str:
+    return form.hyperparameters.get(name, name)
+
+
 def _group_from(
     definition: Optimizer[...], form: TorchFormat, group: Mapping[str, Any], passing: Set[str]
 ) -> dict[str, Any]:
-    ours = {form.hyperparameters.get(n, n): n for n in definition.hyperparameters}
+    ours = {_theirs(n, form): n for n in definition.hyperparameters}
     kept: dict[str, Any] = {}
     for name, value in group.items():
         if name in ours:
@@ -186,12 +198,14 @@ def to_torch(own: Sequence[Group], packed: Mapping[str, Any]) -> dict[str, Any]:
         "save `opt.state_dict()`, or say in the definition what corresponds to it: "
         "`@optimizer(torch=TorchFormat(...))`",
     )
+    others = tuple(p.prefix for p in getattr(definition, "parts", ()) if p.label)
     groups, states = [], {}
     for group in packed["param_groups"]:
         converted = _group_to(definition, form, group)
         groups.append(converted)
         for number in group["params"]:
             state = packed["state"].get(number, {})
+            state = {n: v for n, v in state.items() if not n.startswith(others)}  # of transforms
             found = _state_to(state, form, converted) if state.get("updates") else {}
             if found:
                 states[number] = found
@@ -204,7 +218,7 @@ def _group_to(
     known = definition.hyperparameters
     values = {n: v for n, v in group.items() if n not in _OURS and n not in known}
     for name, hyperparameter in known.items():
-        theirs = form.hyperparameters.get(name, name)
+        theirs = _theirs(name, form)
         if theirs in form.defaults:
             values[theirs] = group[name]
         elif group[name] != hyperparameter.default:
