@@ -335,9 +335,7 @@ def test_a_chain_around_a_rule_that_torch_has() -> None:
     clipped(m, theirs, range(4, 10))
     clipped(n, ours, range(4, 10))
     equal(m, n, 1e-5)
-    with pytest.warns(
-        UserWarning, match="AdamW` has no `clip_by_value.limit`, which is 0"
-    ):
+    with pytest.warns(UserWarning, match="AdamW` has no `clip_by_value.limit`, which is 0"):
         written = through_a_file(ours.torch_state_dict())
     theirs.load_state_dict(written)
     clipped(m, theirs, range(10, 14))

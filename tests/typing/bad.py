@@ -13,6 +13,8 @@ from dslmut import (
     OptState,
     Update,
     fn,
+    group,
+    groups,
     mut,
     optimizer,
     optimizer_update,
@@ -25,6 +27,7 @@ from dslmut.optim import (
     chain,
     clip_by_norm,
     gradient_transform,
+    schedules,
     update_transform,
 )
 
@@ -78,6 +81,11 @@ mine(share=lambda ctx: 0.1)  # bad: a number that is not scheduled
 adamw(model, weight_decy=0.1)  # bad: no such hyperparameter
 adamw(3)  # bad: neither a model nor parameters
 mine(lr=0.1).bind(model, curiculum=3)  # bad: no such option
+group("*.bias", optimizer=adamw)  # bad: not configured
+group("*.bias", adamw())  # bad: the rule is given by name
+groups(model, adamw())  # bad: a rule is no group
+groups(other, group(optimizer=adamw())).bind(other)  # bad: bound already
+adamw(lr=schedules.cosine("much"))  # bad: no number
 chain(centralised, adamw())  # bad: not configured
 chain(centralised(), adamw(model))  # bad: bound already
 clip_by_norm()  # bad: it has no default

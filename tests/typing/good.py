@@ -19,6 +19,8 @@ from dslmut import (
     Update,
     defstate,
     fn,
+    group,
+    groups,
     mut,
     optimizer,
     optimizer_update,
@@ -31,10 +33,14 @@ from dslmut.optim import (
     chain,
     clip_by_value,
     gradient_transform,
+    muon,
+    muon_groups,
     schedule_value,
+    schedules,
     transformed,
     update_transform,
 )
+from dslmut.optim.grouping import Groups
 
 
 class Mlp(Model):
@@ -141,7 +147,17 @@ other: OptState[Mlp] = adamw(model, lr=fall, weight_decay=0.1)
 scheduled: OptState[Mlp] = mine(lr=lambda ctx: 0.1).bind(model, curriculum=100)
 plain: OptState[nn.Module] = adamw(model.parameters(), lr=0.1)
 named = adamw(model.named_parameters())
-groups = adamw([{"params": [model.w1], "lr": 0.1}])
+torch_style = adamw([{"params": [model.w1], "lr": 0.1}])
+several: OptState[Mlp] = groups(
+    model,
+    group("b1", lambda name, p: p.ndim == 1, optimizer=adamw(lr=0.1, weight_decay=0)),
+    group(optimizer=mine(lr=0.1)),
+)
+unbound: Groups = groups(group(optimizer=adamw()))
+rebound: OptState[Mlp] = unbound.bind(model, curriculum=100)
+hidden: OptState[Mlp] = groups(model, *muon_groups(model, muon=muon(lr=0.02), adamw=adamw()))
+shown: str = str(several.explain())
+rate = adamw(lr=schedules.cosine(1e-3, steps=100), weight_decay=schedules.linear(0.1, 0.0, steps=9))
 chained: OptState[Mlp] = chain(
     clip_by_value(0.5), averaged(), averaged(lambda ctx: 0.5), adamw(lr=0.1), positive(least=1.0)
 ).bind(model)
