@@ -125,7 +125,7 @@ class Run:
         rule = rich(share=falling)
         target = [{"params": self.named("a")}, {"params": self.named("b"), "lr": 0.02}]
         options: Any = {"curriculum": curriculum, "ctx": {"loss": 0.5}, "diagnostics_every": 3}
-        self.opt = rule.bind(target, compile=False, **options)
+        self.opt = rule.bind(target, compile=False, skip_nonfinite=True, **options)
         self.scheduler = lr_scheduler.ExponentialLR(self.opt, 0.9)
         if step > 3:
             self.add()
@@ -146,6 +146,8 @@ class Run:
             gradient = torch.randn(p.shape, generator=generator).to(p.dtype)
             absent = not p.requires_grad or (n == "b.weight" and i in (0, 1, 5))
             p.grad = None if absent else gradient
+        if i == 7:  # this step is left out
+            self.m["a"].weight.grad[0] = float("nan")
         self.opt.step(ctx={"loss": 0.1 * i} if i % 3 == 0 else None)
         self.scheduler.step()
 
@@ -187,7 +189,8 @@ def test_a_run_goes_on_bit_for_bit_from_any_step(
     """pt 140900, optax 1036, optax 415: the progress is not lost; update k uses `schedule(k)`.
 
     With schedules, a scheduler, a curriculum, keys of `ctx`, diagnostics on every third step, a
-    group that is added, a parameter that is frozen now and then, gradients that come and go.
+    group that is added, a parameter that is frozen now and then, gradients that come and go, and
+    a step that is left out because of one that is not finite.
     """
     seen, files = whole
     run = Run(at)
@@ -197,7 +200,8 @@ def test_a_run_goes_on_bit_for_bit_from_any_step(
         expected = seen[i]
         if i < 3 * ((at + 2) // 3):  # diagnostics of a step before the file are not in it
             expected = [*expected[:-1], {}]
-        assert everything(run.opt) == expected, i
+        kept = 2 if i == 7 else 4  # a step that is left out does not show numbers of schedules
+        assert everything(run.opt)[:kept] == expected[:kept], i
 
 
 def test_a_compiled_run_goes_on_bit_for_bit() -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from dslmut.optim.hyperparameters import RESERVED
+from dslmut.optim.hyperparameters import OWN, RESERVED
 from dslmut.optim.matching import count, foreign, warn
 
 if TYPE_CHECKING:
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 _IMPLEMENTATION = frozenset("foreach fused capturable differentiable".split())
 """Settings that choose how torch computes, and not what."""
-
-_OURS = frozenset("rule step ctx".split())
-"""Keys of our groups that torch has no use for."""
 
 Convert = Callable[[Tensor, Mapping[str, Any]], Tensor]
 """From a state and its group in torch's file to the state on the other side."""
@@ -216,7 +213,7 @@ def _group_to(
     definition: Optimizer[...], form: TorchFormat, group: Mapping[str, Any]
 ) -> dict[str, Any]:
     known = definition.hyperparameters
-    values = {n: v for n, v in group.items() if n not in _OURS and n not in known}
+    values = {n: v for n, v in group.items() if n not in OWN and n not in known}
     for name, hyperparameter in known.items():
         theirs = _theirs(name, form)
         if theirs in form.defaults:
