@@ -214,13 +214,16 @@ def test_a_compiled_run_goes_on_bit_for_bit() -> None:
         p.grad = torch.full((5,), 0.1 * i)
         opt.step()
         values.append(bits(p))
+    with torch.no_grad():
+        p.copy_(start)  # back to where it was
     q = nn.Parameter(start)
     again = rule.bind([q])
-    again.load_state_dict(file)
-    for i in range(2, 5):
-        q.grad = torch.full((5,), 0.1 * i)
-        again.step()
-        assert bits(q) == values[i]
+    for each, parameter in ((opt, p), (again, q)):
+        each.load_state_dict(file)
+        for i in range(2, 5):
+            parameter.grad = torch.full((5,), 0.1 * i)
+            each.step()
+            assert bits(parameter) == values[i]
 
 
 def test_update_k_uses_schedule_k_before_and_after() -> None:
@@ -483,6 +486,7 @@ MISFITS: list[tuple[Callable[[], Any], str]] = [
     (changed(lambda f: f["state"][3].update(velocity=torch.ones(2) + 1j)), "torch.complex64"),
     (changed(lambda f: f["state"][1].update(updates=-1)), "number of updates of `0.bias` is -1"),
     (changed(lambda f: f["state"][1].update(updates="x")), "number of updates of `0.bias`"),
+    (changed(lambda f: first(f).update(step=None)), "the number of steps, `step`, of a group is"),
     (changed(lambda f: first(f).update(momentun=0.5)), "a hyperparameter `momentun`"),
     (changed(lambda f: first(f).update(lr="fast")), "`lr` of `momentum_sgd` is a number"),
     (changed(lambda f: first(f).update(nesterov=1.0)), "`nesterov` of `momentum_sgd` is True or"),

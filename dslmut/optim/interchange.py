@@ -165,7 +165,7 @@ def _state_from(
     """Return the states of one parameter; what torch has before the first update starts anew here."""
     given = {n: v for n, v in state.items() if v is not None and n != form.step}
     updates = bool(given) if form.step is None else state.get(form.step, 0)
-    updates = count(updates, f"parameter {number}")
+    updates = count(updates, f"updates of parameter {number}")
     if not updates:
         return {"updates": 0}
     found: dict[str, Any] = {s: None for s, t in form.states.items() if t.optional}

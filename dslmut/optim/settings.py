@@ -11,7 +11,7 @@ from torch import Tensor
 
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.optim.hyperparameters import FOREIGN, OWN, RESERVED, fitted
-from dslmut.optim.matching import SavedGroups, foreign, warn
+from dslmut.optim.matching import SavedGroups, count, foreign, warn
 
 if TYPE_CHECKING:
     from dslmut.optim.numbers import Group
@@ -38,7 +38,8 @@ def settings(
     counted = [g for g in sources if "step" in g] or saved
     counts = [n for n in ("step", "skipped") if n in group.shown]
     values: dict[str, Any] = {
-        n: max((int(g.get(n, 0)) for g in counted), default=0) for n in counts
+        n: max((count(g.get(n, 0), f"steps, `{n}`, of a group") for g in counted), default=0)
+        for n in counts
     }
     agreed, differing = _agreed(sources)
     for name, value in agreed.items():
