@@ -138,8 +138,9 @@ def _group_from(
     definition: Optimizer[...], form: TorchFormat, group: Mapping[str, Any], passing: Set[str]
 ) -> dict[str, Any]:
     ours = {_theirs(n, form): n for n in definition.hyperparameters}
-    # What an older file lacks was at its default when it was saved.
-    kept = {ours[n]: v for n, v in form.defaults.items() if n in ours}
+    kept: dict[str, Any] = {}
+    if ours.keys() & group.keys():  # what an older file lacks was at its default when it was saved
+        kept = {ours[n]: v for n, v in form.defaults.items() if n in ours}
     for name, value in group.items():
         if name in ours:
             kept[ours[name]] = value
