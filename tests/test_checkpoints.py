@@ -125,7 +125,7 @@ class Run:
         rule = rich(share=falling)
         target = [{"params": self.named("a")}, {"params": self.named("b"), "lr": 0.02}]
         options: Any = {"curriculum": curriculum, "ctx": {"loss": 0.5}, "diagnostics_every": 3}
-        self.opt = rule.bind(target, compile=False, **options)
+        self.opt = rule.bind(target, compile=False, skip_nonfinite=True, **options)
         self.scheduler = lr_scheduler.ExponentialLR(self.opt, 0.9)
         if step > 3:
             self.add()
@@ -146,6 +146,8 @@ class Run:
             gradient = torch.randn(p.shape, generator=generator).to(p.dtype)
             absent = not p.requires_grad or (n == "b.weight" and i in (0, 1, 5))
             p.grad = None if absent else gradient
+        if i == 7:  # this step is left out
+            self.m["a"].weight.grad[0] = float("nan")
         self.opt.step(ctx={"loss": 0.1 * i} if i % 3 == 0 else None)
         self.scheduler.step()
 
@@ -187,7 +189,8 @@ def test_a_run_goes_on_bit_for_bit_from_any_step(
     """pt 140900, optax 1036, optax 415: the progress is not lost; update k uses `schedule(k)`.
 
     With schedules, a scheduler, a curriculum, keys of `ctx`, diagnostics on every third step, a
-    group that is added, a parameter that is frozen now and then, gradients that come and go.
+    group that is added, a parameter that is frozen now and then, gradients that come and go, and
+    a step that is left out because of one that is not finite.
     """
     seen, files = whole
     run = Run(at)
@@ -197,7 +200,8 @@ def test_a_run_goes_on_bit_for_bit_from_any_step(
         expected = seen[i]
         if i < 3 * ((at + 2) // 3):  # diagnostics of a step before the file are not in it
             expected = [*expected[:-1], {}]
-        assert everything(run.opt) == expected, i
+        kept = 2 if i == 7 else 4  # a step that is left out does not show numbers of schedules
+        assert everything(run.opt)[:kept] == expected[:kept], i
 
 
 def test_a_compiled_run_goes_on_bit_for_bit() -> None:
@@ -210,13 +214,16 @@ def test_a_compiled_run_goes_on_bit_for_bit() -> None:
         p.grad = torch.full((5,), 0.1 * i)
         opt.step()
         values.append(bits(p))
+    with torch.no_grad():
+        p.copy_(start)  # back to where it was
     q = nn.Parameter(start)
     again = rule.bind([q])
-    again.load_state_dict(file)
-    for i in range(2, 5):
-        q.grad = torch.full((5,), 0.1 * i)
-        again.step()
-        assert bits(q) == values[i]
+    for each, parameter in ((opt, p), (again, q)):
+        each.load_state_dict(file)
+        for i in range(2, 5):
+            parameter.grad = torch.full((5,), 0.1 * i)
+            each.step()
+            assert bits(parameter) == values[i]
 
 
 def test_update_k_uses_schedule_k_before_and_after() -> None:
@@ -479,6 +486,7 @@ MISFITS: list[tuple[Callable[[], Any], str]] = [
     (changed(lambda f: f["state"][3].update(velocity=torch.ones(2) + 1j)), "torch.complex64"),
     (changed(lambda f: f["state"][1].update(updates=-1)), "number of updates of `0.bias` is -1"),
     (changed(lambda f: f["state"][1].update(updates="x")), "number of updates of `0.bias`"),
+    (changed(lambda f: first(f).update(step=None)), "the number of steps, `step`, of a group is"),
     (changed(lambda f: first(f).update(momentun=0.5)), "a hyperparameter `momentun`"),
     (changed(lambda f: first(f).update(lr="fast")), "`lr` of `momentum_sgd` is a number"),
     (changed(lambda f: first(f).update(nesterov=1.0)), "`nesterov` of `momentum_sgd` is True or"),

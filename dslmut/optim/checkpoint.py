@@ -168,7 +168,9 @@ def _checked(item: Item, runner: Runner, saved: Mapping[str, Any]) -> _Loading:
     if missing and saved.get("updates"):
         listed = ", ".join(f"`{n}`" for n in missing)
         warn(f"the file lacks {listed} of `{item.name}`; they start at zeros")
-    return _Loading(item, program.states, saved, count(saved.get("updates", 0), f"`{item.name}`"))
+    return _Loading(
+        item, program.states, saved, count(saved.get("updates", 0), f"updates of `{item.name}`")
+    )
 
 
 # -- groups --------------------------------------------------------------------------------------

@@ -16,8 +16,11 @@ from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
 from dslmut.functions.locate import heading
 
-RESERVED = frozenset(
-    "params param_names step rule skipped ctx initial_lr max_lr min_lr max_momentum base_momentum swa_lr".split()
+OWN = frozenset("step rule skipped ctx".split())
+"""Keys of a group that are ours: counts, the rule's name, and what ``ctx`` was told."""
+
+RESERVED = OWN | set(
+    "params param_names initial_lr max_lr min_lr max_momentum base_momentum swa_lr".split()
 )
 """Keys of a group that mean something already: to torch, to its schedulers, or to us."""
 

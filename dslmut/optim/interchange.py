@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from dslmut.optim.hyperparameters import RESERVED
+from dslmut.optim.hyperparameters import OWN, RESERVED
 from dslmut.optim.matching import count, foreign, warn
 
 if TYPE_CHECKING:
@@ -19,9 +19,6 @@ if TYPE_CHECKING:
 
 _IMPLEMENTATION = frozenset("foreach fused capturable differentiable".split())
 """Settings that choose how torch computes, and not what."""
-
-_OURS = frozenset("rule step ctx".split())
-"""Keys of our groups that torch has no use for."""
 
 Convert = Callable[[Tensor, Mapping[str, Any]], Tensor]
 """From a state and its group in torch's file to the state on the other side."""
@@ -141,8 +138,9 @@ def _group_from(
     definition: Optimizer[...], form: TorchFormat, group: Mapping[str, Any], passing: Set[str]
 ) -> dict[str, Any]:
     ours = {_theirs(n, form): n for n in definition.hyperparameters}
-    # What an older file lacks was at its default when it was saved.
-    kept = {ours[n]: v for n, v in form.defaults.items() if n in ours}
+    kept: dict[str, Any] = {}
+    if ours.keys() & group.keys():  # what an older file lacks was at its default when it was saved
+        kept = {ours[n]: v for n, v in form.defaults.items() if n in ours}
     for name, value in group.items():
         if name in ours:
             kept[ours[name]] = value
@@ -169,7 +167,7 @@ def _state_from(
     """Return the states of one parameter; what torch has before the first update starts anew here."""
     given = {n: v for n, v in state.items() if v is not None and n != form.step}
     updates = bool(given) if form.step is None else state.get(form.step, 0)
-    updates = count(updates, f"parameter {number}")
+    updates = count(updates, f"updates of parameter {number}")
     if not updates:
         return {"updates": 0}
     found: dict[str, Any] = {s: None for s, t in form.states.items() if t.optional}
@@ -217,7 +215,7 @@ def _group_to(
     definition: Optimizer[...], form: TorchFormat, group: Mapping[str, Any]
 ) -> dict[str, Any]:
     known = definition.hyperparameters
-    values = {n: v for n, v in group.items() if n not in _OURS and n not in known}
+    values = {n: v for n, v in group.items() if n not in OWN and n not in known}
     for name, hyperparameter in known.items():
         theirs = _theirs(name, form)
         if theirs in form.defaults:

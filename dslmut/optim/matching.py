@@ -141,8 +141,8 @@ def _listed(names: Sequence[str]) -> str:
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
 
 
-def count(value: Any, whose: str) -> int:
-    """Return a number of updates.
+def count(value: Any, what: str) -> int:
+    """Return a count that a file gives.
 
     Raises:
         OptimizerError: E-OPT-007 for anything else.
@@ -150,7 +150,7 @@ def count(value: Any, whose: str) -> int:
     number = value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
     if not isinstance(number, int | float) or number < 0 or number != int(number):
         raise foreign(
-            f"the number of updates of {whose} is {value!r} in the file",
+            f"the number of {what} is {value!r} in the file",
             "load what `opt.state_dict()` gave",
         )
     return int(number)

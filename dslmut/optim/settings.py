@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 from torch import Tensor
 
 from dslmut.diagnostics.exceptions import DslmutError
-from dslmut.optim.hyperparameters import FOREIGN, RESERVED, fitted
-from dslmut.optim.matching import SavedGroups, foreign, warn
+from dslmut.optim.hyperparameters import FOREIGN, OWN, RESERVED, fitted
+from dslmut.optim.matching import SavedGroups, count, foreign, warn
 
 if TYPE_CHECKING:
     from dslmut.optim.numbers import Group
 
-_OWN = frozenset("params param_names step skipped rule ctx".split())
-"""Keys of a group that are no settings."""
+_NO_SETTINGS = OWN | {"params", "param_names"}
 
 
 def settings(
@@ -39,7 +38,8 @@ def settings(
     counted = [g for g in sources if "step" in g] or saved
     counts = [n for n in ("step", "skipped") if n in group.shown]
     values: dict[str, Any] = {
-        n: max((int(g.get(n, 0)) for g in counted), default=0) for n in counts
+        n: max((count(g.get(n, 0), f"steps, `{n}`, of a group") for g in counted), default=0)
+        for n in counts
     }
     agreed, differing = _agreed(sources)
     for name, value in agreed.items():
@@ -47,7 +47,9 @@ def settings(
             continue
         if name in known:
             values[name] = fitted(group.definition, known[name], value)
-        elif name in (RESERVED | set(group.shown)) - _OWN:  # a scheduler's key, or somebody's own
+        elif (
+            name in (RESERVED | set(group.shown)) - _NO_SETTINGS
+        ):  # a scheduler's key, or somebody's own
             values[name] = deepcopy(value)
         elif name not in RESERVED | FOREIGN:
             raise _unknown(group, name, agreed)
