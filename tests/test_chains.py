@@ -24,6 +24,7 @@ from dslmut import (
     diagnostic,
     group,
     groups,
+    optimizer,
     optimizer_update,
 )
 from dslmut.optim import (
@@ -159,10 +160,39 @@ def test_an_update_transform_equals_its_reference(part: Any) -> None:
     compare(adamw(lr=3e-3), [], [part], 20, 1e-10)
 
 
+@optimizer
+def keeping(param: Tensor, grad: Tensor, ctx: Ctx) -> Update:
+    defstate("seen", torch.zeros_like(param))
+    return optimizer_update(param, seen=grad)
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_transforms_compose_with_every_rule(name: str) -> None:
-    rule = getattr(library, name)
-    compare(rule(), BEFORE, BEHIND, 3, 1e-9)
+    """The rule is fed the very bits that the transforms give, for some rules amplify any rounding."""
+    rule = getattr(library, name)()
+    before, behind = [t for t, _ in BEFORE], [t for t, _ in BEHIND]
+    ours, alone, fed = (parameters()[:2] for _ in range(3))  # some rules take matrices alone
+    chained, plain = bound(chain(*before, rule, *behind), ours), bound(rule, alone)
+    feed = bound(chain(*before, keeping()), fed)
+    for step in range(3):
+        old = [p.detach().clone() for p in ours]
+        for p, q, r, g in zip(ours, alone, fed, gradients(ours, step)):
+            q.data.copy_(p.data)
+            r.data.copy_(p.data)
+            p.grad, r.grad = g.clone(), g
+        feed.step()
+        for q, r in zip(alone, fed):
+            q.grad = feed.state[r]["seen"].clone()
+        chained.step()
+        plain.step()
+        for p, q, start in zip(ours, alone, old):
+            assert q.grad is not None
+            expected = q.detach()
+            for _, reference in BEHIND:
+                expected = reference(start, q.grad, expected)
+            close(p.detach(), expected, 1e-9)
+            for state, value in plain.state[q].items():
+                assert torch.equal(torch.as_tensor(chained.state[p][state]), torch.as_tensor(value))
 
 
 def test_value_clipping_is_torchs() -> None:
@@ -286,9 +316,8 @@ def test_results_of_transforms_are_checked() -> None:
 
 def test_a_chain_is_configured_like_any_other_optimizer() -> None:
     made = chain(clip_by_norm(1.0), sgd(lr=0.1), cautious())
-    assert repr(made) == (
-        "chain(clip_by_norm(max_norm=1.0), sgd(lr=0.1, weight_decay=0.0), cautious(least=0.001))"
-    )
+    rule = repr(sgd(lr=0.1))
+    assert repr(made) == f"chain(clip_by_norm(max_norm=1.0), {rule}, cautious(least=0.001))"
     assert made == chain(clip_by_norm(1.0), sgd(lr=0.1), cautious())
     assert hash(made) == hash(chain(clip_by_norm(1.0), sgd(lr=0.1), cautious()))
     assert made == chain(chain(clip_by_norm(1.0), sgd(lr=0.1)), cautious())
