@@ -25,6 +25,7 @@ from dslmut.checking.rules import (
     opaque,
     optimizers,
     stacking,
+    transforms,
 )
 from dslmut.checking.running import run, walk_function
 from dslmut.checking.source import Definition, FunctionNode, Source, parse, read, tree_of
@@ -145,6 +146,8 @@ def check_source(source: Source, file: ModuleFile) -> list[Diagnostic]:
             found += stacking.check_decorators(definition, source, file)
         elif Word("optimizer") in words:
             found += optimizers.check_body(source, definition, resolver)
+        elif shaping := [w for w in transforms.LEADING if Word(w) in words]:
+            found += transforms.check_transform(source, definition, resolver, shaping[0])
         elif not any(_is_function(s) for s in definition.outer):
             walk = walk_function(source, node, resolver, HANDLERS, resolver.memory)
             remember(resolver.memory, walk)

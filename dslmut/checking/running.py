@@ -96,10 +96,13 @@ def _walk_nested(walk: Walk) -> None:
 _DEFS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
+_CHECKED = ("fn", "extern", "optimizer", "gradient_transform", "update_transform")
+
+
 def is_checked(node: ast.FunctionDef | ast.AsyncFunctionDef, resolver: Resolver) -> bool:
     """Say whether a function is checked by itself."""
     words = {decorator_word(d, resolver) for d in node.decorator_list}
-    return bool(words & {Word("fn"), Word("extern"), Word("optimizer")})
+    return any(Word(w) in words for w in _CHECKED)
 
 
 # -- parameters ----------------------------------------------------------------------------------

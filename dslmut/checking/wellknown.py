@@ -23,6 +23,7 @@ from dslmut.checking.entities import (
 
 WORDS = frozenset(
     "mut Mut MUT Index Fresh fn extern optimizer defstate optimizer_update metric diagnostic "
+    "gradient_transform update_transform transformed "
     "schedule_value update_diagnostics".split()
 )
 """The words of the language, which rules look for by name."""

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from torch import Tensor
 
 from dslmut.checking.entities import Class, Kind
-from dslmut.diagnostics.codes.optimizers import BadChain
+from dslmut.diagnostics.codes.optimizers import BadChain, BadResult
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
 from dslmut.functions.locate import heading
@@ -209,13 +209,27 @@ def _traced(
     own = {name: given[part.prefix + name] for name in definition.hyperparameters}
     with tracer.scoped(part.prefix):
         update = definition.rule(*arguments, **own)
-        if isinstance(definition, TransformDefinition) and isinstance(update, Tensor):
-            update = Update(update, span=heading(definition.rule))  # pyright: ignore[reportArgumentType]
+        if isinstance(definition, TransformDefinition):
+            update = _result(definition, update)
         value, states = results(tracer, update, definition.rule, part.gives)
         declared = list(tracer.declared().values())
     if part.gives == "gradient":
         tracer.gradient_of = definition.__name__
     return value, list(zip(declared, states))
+
+
+def _result(definition: TransformDefinition[...], given: Any) -> Update:
+    """Return what a transform gave: a tensor alone stands for itself."""
+    if isinstance(given, Update):
+        return given
+    span = heading(definition.rule)  # pyright: ignore[reportArgumentType]
+    if isinstance(given, Tensor):
+        return Update(given, span=span)
+    raise BadResult.raised(
+        span,
+        f"`{definition.__name__}` returns a `{type(given).__name__}` instead of a tensor",
+        fix="end every path with `return value`, or with `return transformed(value, state=new_state)`",
+    )
 
 
 def _bad(message: str, fix: str) -> DslmutError:

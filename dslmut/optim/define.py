@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import (
     TYPE_CHECKING,
@@ -170,7 +170,7 @@ def optimizer(rule: Any = None, /, *, torch: TorchFormat | None = None) -> Any:
 
     def define(rule: Any) -> Any:
         definition = Optimizer(rule, torch)
-        _check_source(rule, surroundings)
+        check_source(rule, surroundings, check_body)
         return definition
 
     return define if rule is None else define(rule)
@@ -182,13 +182,21 @@ class _Decorator(Protocol):
     ) -> Optimizer[P]: ...
 
 
-def _check_source(rule: Any, surroundings: Mapping[str, object]) -> None:
-    """Say what the source shows already; without a source the trace will say it."""
+def check_source(
+    rule: Any, surroundings: Mapping[str, object], check: Callable[..., Iterable[Diagnostic]]
+) -> None:
+    """Say what the source shows already; without a source the trace will say it.
+
+    Args:
+        rule: The function.
+        surroundings: The names around it.
+        check: Takes its source, its place there, and a resolver of the names in it.
+    """
     try:
         source, place = locate(rule)
     except CheckError:
         return
-    found = list(check_body(source, place, LiveResolver(rule, source, place, surroundings)))
+    found = list(check(source, place, LiveResolver(rule, source, place, surroundings)))
     if found:
         _raise_found(found, source)
 

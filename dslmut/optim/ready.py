@@ -89,7 +89,9 @@ def inputs_of(
     gradients: Mapping[int, Tensor],
 ) -> list[Tensor]:
     """Return the tensors that a kernel of a program takes; KeyError if a state is missing."""
-    inputs: list[Tensor] = [*slot.tensors, *(w.tensor for w in wide)]
+    inputs: list[Tensor] = list(slot.tensors)
+    if wide:
+        inputs += [w.tensor for w in wide]
     for item in items:
         own = states[item.parameter]
         inputs += [item.parameter, gradients[item.number]]

@@ -186,10 +186,10 @@ class Runner:
     ) -> tuple[Steps, list[list[Tensor]]]:
         """Return the calls for these parameters and their inputs; a pattern seen before is known."""
         classes: dict[Hashable, dict[str, Any]] = {}
-        where = []
+        where, is_open = [], bool(self.counts.open)
         for item in present:
             updates = _updates(states, item) + 1
-            kind = (item.group, updates, self.counts.history(item))
+            kind = (item.group, updates, self.counts.history(item) if is_open else None)
             if kind not in classes:
                 classes[kind] = self.numbers.of(item.group, updates)
             where.append(kind)

@@ -3,26 +3,25 @@
 from __future__ import annotations
 
 import functools
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, Literal, ParamSpec, TypeAlias
 
 from torch import Tensor
 
+from dslmut.checking.rules.transforms import LEADING, check_transform
 from dslmut.diagnostics.codes.optimizers import BadHyperparameter
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim.context import Ctx
-from dslmut.optim.define import written
+from dslmut.optim.define import check_source, written
 from dslmut.optim.hyperparameters import Hyperparameter, configured, transform_signature
 from dslmut.optim.states import Update
 
 P = ParamSpec("P")
 What: TypeAlias = Literal["gradient", "parameter"]
 
-_LEADING: dict[What, tuple[str, ...]] = {
-    "gradient": ("param", "grad", "ctx"),
-    "parameter": ("param", "grad", "new", "ctx"),
-}
+_WORDS: dict[What, str] = {"gradient": "gradient_transform", "parameter": "update_transform"}
 
 
 class TransformDefinition(Generic[P]):
@@ -39,7 +38,7 @@ class TransformDefinition(Generic[P]):
     def __init__(self, rule: Callable[..., Tensor | Update], what: What) -> None:
         self.rule, self.what = rule, what
         self.hyperparameters: dict[str, Hyperparameter]
-        self.hyperparameters, self._by_position = transform_signature(rule, _LEADING[what])
+        self.hyperparameters, self._by_position = transform_signature(rule, LEADING[_WORDS[what]])
         functools.update_wrapper(self, rule)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Transform:
@@ -121,7 +120,7 @@ def gradient_transform(
         >>> chain(scaled(0.1), sgd(lr=1.0))
         chain(scaled(factor=0.1), sgd(lr=1.0, weight_decay=0.0))
     """
-    return TransformDefinition(rule, "gradient")
+    return _defined(rule, "gradient", sys._getframe(1).f_locals)
 
 
 def update_transform(
@@ -147,7 +146,14 @@ def update_transform(
         >>> chain(sgd(lr=1.0), halved())
         chain(sgd(lr=1.0, weight_decay=0.0), halved())
     """
-    return TransformDefinition(rule, "parameter")
+    return _defined(rule, "parameter", sys._getframe(1).f_locals)
+
+
+def _defined(rule: Any, what: What, surroundings: Mapping[str, object]) -> Any:
+    definition = TransformDefinition(rule, what)
+    check = functools.partial(check_transform, word=_WORDS[what])
+    check_source(rule, surroundings, check)
+    return definition
 
 
 def transformed(value: Tensor, /, *pairs: tuple[Tensor, Tensor], **states: Tensor) -> Update:

@@ -29,22 +29,32 @@ def check_body(source: Source, definition: Definition, resolver: Resolver) -> It
     if is_generator(node):
         return
     found: list[Diagnostic] = []
-    body = Body(source, resolver, node, Path(_given(node)), found)
+    body = Body(source, resolver, node, Path(given(node, ("param", "grad", "ctx"))), found)
     body.run(node.body)
     found += _check_returns(body, node)
     yield from {(d.code, d.span): d for d in found}.values()
 
 
-def _given(node: ast.FunctionDef) -> dict[str, Thing]:
-    """Return what a rule's parameters stand for in its body."""
-    positional = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
-    things = [
-        Thing(Sort.TENSOR, given="the parameter"),
-        Thing(Sort.TENSOR, given="the gradient"),
-        Thing(Sort.CTX),
-    ]
-    found = dict(zip(positional, things))
-    for arg, default in zip(node.args.kwonlyargs, node.args.kw_defaults):
+_LEADING = {
+    "param": Thing(Sort.TENSOR, given="the parameter"),
+    "grad": Thing(Sort.TENSOR, given="the gradient"),
+    "new": Thing(Sort.TENSOR, given="the new parameter"),
+    "ctx": Thing(Sort.CTX),
+}
+
+
+def given(node: ast.FunctionDef, leading: tuple[str, ...]) -> dict[str, Thing]:
+    """Return what a rule's or a transform's parameters stand for in its body.
+
+    Args:
+        node: Its definition.
+        leading: What it is called with before its hyperparameters.
+    """
+    positional = (*node.args.posonlyargs, *node.args.args)
+    found = {a.arg: _LEADING[name] for a, name in zip(positional, leading)}
+    defaults = [None] * (len(positional) - len(node.args.defaults)) + node.args.defaults
+    more = list(zip(positional, defaults))[len(leading) :]
+    for arg, default in (*more, *zip(node.args.kwonlyargs, node.args.kw_defaults)):
         optional = isinstance(default, ast.Constant) and not isinstance(default.value, int | float)
         thing = None if optional else _hyperparameter(arg.arg, arg.annotation)
         if thing is not None:
@@ -67,23 +77,24 @@ def _hyperparameter(name: str, annotation: ast.expr | None) -> Thing | None:
 def _check_signature(source: Source, node: ast.FunctionDef) -> Iterator[Diagnostic]:
     everything = [a.arg for a in (*node.args.posonlyargs, *node.args.args)]
     required = len(everything) - len(node.args.defaults)
-    heading = _heading(source, node)
+    place = heading(source, node)
     if required >= 3 and len(everything) > 3:
         extra, head = ", ".join(everything[3:]), ", ".join(everything[:3])
         yield NotADefinition.at(
-            heading,
+            place,
             f"the hyperparameters ({extra}) can be given by position",
             fix=f"write `*` before them: `({head}, *, {extra})`",
         )
     elif required < 3:
         yield NotADefinition.at(
-            heading,
+            place,
             "a rule takes a parameter, its gradient and `ctx`",
             fix="write `(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.01)`",
         )
 
 
-def _heading(source: Source, node: ast.FunctionDef) -> Span:
+def heading(source: Source, node: ast.FunctionDef) -> Span:
+    """Return the line of a ``def``."""
     end = len(source.lines[node.lineno - 1])
     return Span(source.path, Position(node.lineno, node.col_offset), Position(node.lineno, end))
 
@@ -99,20 +110,20 @@ def _check_returns(body: Body, node: ast.FunctionDef) -> Iterator[Diagnostic]:
         if statement.value is None or thing.sort in _KINDS:
             message = f"`{node.name}` returns here without an `optimizer_update`"
             yield BadResult.at(body.source.span(statement), message, fix=_RETURN)
-    if body.alive and _falls(node.body):
+    if body.alive and falls(node.body):
         message = f"`{node.name}` may end without an `optimizer_update`"
-        yield BadResult.at(_heading(body.source, node), message, fix=_RETURN)
+        yield BadResult.at(heading(body.source, node), message, fix=_RETURN)
 
 
-def _falls(block: list[ast.stmt]) -> bool:
+def falls(block: list[ast.stmt]) -> bool:
     """Say whether some way through a block goes on behind it, and not into a call that may only raise."""
     match block[-1]:
         case ast.If(body=body, orelse=orelse):
-            return not orelse or _falls(body) or _falls(orelse)
+            return not orelse or falls(body) or falls(orelse)
         case ast.With(body=body):
-            return _falls(body)
+            return falls(body)
         case ast.Match(cases=cases):
-            return all(not _takes_all(c) for c in cases) or any(_falls(c.body) for c in cases)
+            return all(not _takes_all(c) for c in cases) or any(falls(c.body) for c in cases)
         case ast.Return() | ast.Raise() | ast.Expr(value=ast.Call()) | ast.Try() | ast.TryStar():
             return False
     return True

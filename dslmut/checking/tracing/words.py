@@ -34,7 +34,7 @@ def call(body: Body, node: ast.Call, word: str) -> Thing:
         body.evaluate(keyword.value)
     if word == "metric":
         _metric(body, node)
-    elif word == "optimizer_update":
+    elif word in ("optimizer_update", "transformed"):
         return Thing(Sort.UPDATE, problems=tuple(_problems(body, node, things)))
     elif word == "schedule_value" and things:
         return things[0] if things[0].is_scalar else UNKNOWN
@@ -133,7 +133,8 @@ def _problems(body: Body, node: ast.Call, things: list[Thing]) -> Iterator[Diagn
         for state, declared in body.path.states.items():
             if declared.certain and state not in result.values:
                 labels = [Label(declared.place, "declared here")]
-                yield wrong(f"the state `{state}` is not returned", _returning(state), labels)
+                fix = returning(state, body.source.segment(node.func))
+                yield wrong(f"the state `{state}` is not returned", fix, labels)
     parameter = {"parameter": things[0]} if things else {}
     states = {f"state `{s}`": v for s, v in result.values.items()}
     for what, value in {**parameter, **states}.items():
@@ -142,10 +143,11 @@ def _problems(body: Body, node: ast.Call, things: list[Thing]) -> Iterator[Diagn
             yield wrong(f"the new {what} is a `{kind}`, not a tensor", "compute it from tensors")
 
 
-def _returning(state: str) -> str:
+def returning(state: str, word: str) -> str:
+    """Say how a state is returned by ``optimizer_update`` or ``transformed``."""
     if state.isidentifier():
-        return f"write `optimizer_update(..., {state}=...)` with its new value"
-    return "return it as a pair: `optimizer_update(new, (declared, new_value))`"
+        return f"write `{word}(..., {state}=...)` with its new value"
+    return f"return it as a pair: `{word}(new, (declared, new_value))`"
 
 
 def _no_tensor(thing: Thing) -> str:
