@@ -262,6 +262,18 @@ def test_schedules_of_ones_own_can_be_joined(own: Any) -> None:
     assert preview(by_stage({"a": 0.5, "b": own}), 16, curriculum=RUN)[5:7] == [0.5, 1.0]
 
 
+def test_a_piece_sees_the_keys_that_are_declared_when_bound() -> None:
+    schedule = join(0.1, warm_up(lambda ctx: 0.5 * ctx.scale, steps=2), at=1)
+    opt = bound(sgd(lr=schedule), ctx={"scale": 1.0})
+    found = []
+    for scale in (3.0, 1.0, 2.0, 4.0):
+        for p in opt.param_groups[0]["params"]:
+            p.grad = torch.ones_like(p)
+        opt.step(ctx={"scale": scale})
+        found.append(opt.param_groups[0]["lr"])
+    assert found == pytest.approx([0.1, 0.0, 0.5, 2.0])
+
+
 def test_stages_have_schedules_of_their_own() -> None:
     run = Curriculum([Stage("warm up", 4), Stage("short", 4), Stage("long", 8)])
     schedule = by_stage({"long": cosine(1.0), "warm up": linear(0.0, 1.0), "short": 1.0})

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from dslmut.functions.gradients import Gradient
 from dslmut.optim import checkpoint, compiling, interchange
 from dslmut.optim.bindable import Bindable
-from dslmut.optim.define import Configured, Optimizer
+from dslmut.optim.define import Configured
 from dslmut.optim.explaining import Explanation, explained
 from dslmut.optim.hyperparameters import FOREIGN, RESERVED, fitted, unknown
 from dslmut.optim.numbers import Group, Item, ParamGroup
@@ -96,13 +96,11 @@ class OptState(torch.optim.Optimizer, Generic[M]):
                 values[name] = fitted(definition, known, value)
             elif (name in FOREIGN and value) or name not in RESERVED | FOREIGN:
                 raise unknown(definition, name)
-        schedules = {n: v for n, v in values.items() if _is_scheduled(definition, n, v)}
         step = max((g["step"] for g in before), default=0)
         defaults = {"step": step, "rule": definition.__name__}
         if self._options.skip_nonfinite:
             defaults["skipped"] = max((g["skipped"] for g in before), default=0)
-        shown = {**defaults, **group, **values, **_shown(schedules)}
-        complete = ParamGroup(shown, definition, schedules)
+        complete = ParamGroup({**defaults, **group, **values}, definition)
         check_parameters(group["params"], before)
         self._name(complete, before)
         check_names([n for g in (*before, complete) for n in g.get("param_names", ())])
@@ -378,20 +376,3 @@ _disabled: Callable[..., None] = torch._disable_dynamo(_step_of)  # pyright: ign
 def _uncompiled_step(opt: OptState[Any], *arguments: Any) -> None:
     """Step; the updates are compiled by themselves, so that a compiler around it stops here."""
     (_disabled if torch.compiler.is_compiling() else _step_of)(opt, *arguments)
-
-
-def _is_scheduled(definition: Optimizer[...], name: str, value: Any) -> bool:
-    if not definition.hyperparameters[name].scheduled:
-        return False
-    return callable(value) or (isinstance(value, tuple) and any(map(callable, value)))
-
-
-def _shown(schedules: Mapping[str, Any]) -> dict[str, Any]:
-    """Return numbers in the place of schedules; the right ones are filled in at each step."""
-
-    def number(value: Any) -> Any:
-        if isinstance(value, tuple):
-            return tuple(map(number, value))
-        return 0.0 if callable(value) else value
-
-    return {name: number(value) for name, value in schedules.items()}

@@ -8,7 +8,7 @@ from typing import Any
 from dslmut.diagnostics.codes.optimizers import ScheduledElsewhere
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim.expressions import Expression, Number, evaluate
-from dslmut.optim.numbers import Item, Numbers
+from dslmut.optim.numbers import Item, Numbers, is_schedule
 from dslmut.optim.scalars import Scalar
 from dslmut.optim.trace import Subject, Tracer
 
@@ -35,7 +35,7 @@ class Schedules:
         """Refuse a number that somebody wrote over that of a schedule (E-OPT-008)."""
         for (group, name), written in self._written.items():
             shown = self._numbers.groups[group].shown.get(name)
-            if shown is not written and shown != written:
+            if shown is not written and shown != written and not is_schedule(shown):
                 raise ScheduledElsewhere.raised(
                     user_span(),
                     f"`{name}` of group {group} follows a schedule, and {shown!r} was written into the group",
@@ -46,6 +46,7 @@ class Schedules:
         """Write the numbers of this step's schedules into the groups, or of the last step's."""
         for number, group in enumerate(self._numbers.groups):
             item = self._firsts.get(number)
+            group.hyperparameters()  # takes schedules that were written into the group
             if item is None or not group.shown.schedules:
                 continue
             step = group.shown["step"]

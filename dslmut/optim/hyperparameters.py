@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Protocol
@@ -321,6 +321,16 @@ def _misfit(definition: Declaring, h: Hyperparameter, value: Any) -> DslmutError
 
 _RUN = frozenset("curriculum diagnostics_every ctx skip_nonfinite compile".split())
 _ALSO_CALLED = {"learning_rate": "lr", "beta": "betas", "wd": "weight_decay", "epsilon": "eps"}
+
+
+def check_spelling(definition: Declaring, names: Iterable[str]) -> None:
+    """Refuse keys of a group that are misspelt hyperparameters (E-OPT-002); others are people's own."""
+    known = definition.hyperparameters
+    for name in names:
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.8) if len(name) > 3 else []
+        wrong = name in _ALSO_CALLED or any(abs(len(n) - len(name)) <= 1 for n in near)
+        if wrong and name not in {*known, *RESERVED, *FOREIGN}:
+            raise unknown(definition, name)
 
 
 def unknown(definition: Declaring, name: str) -> DslmutError:

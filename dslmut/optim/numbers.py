@@ -15,7 +15,7 @@ from dslmut.diagnostics.codes.optimizers import BadContext
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim.context import PROGRESS, Ctx, Curriculum
 from dslmut.optim.expressions import Number, compiled, evaluate
-from dslmut.optim.hyperparameters import fitted, normalised
+from dslmut.optim.hyperparameters import check_spelling, fitted, normalised
 
 if TYPE_CHECKING:
     from dslmut.optim.define import Optimizer
@@ -45,17 +45,35 @@ class ParamGroup(dict[str, Any]):
 
     Attributes:
         definition: The rule.
-        schedules: The hyperparameters that are, or contain, functions of ``ctx``.
+        schedules: The hyperparameters that are, or contain, functions of ``ctx``; numbers stand in
+            their places.
     """
 
     definition: Optimizer[...]
-    schedules: Mapping[str, Any]
+    schedules: dict[str, Any]
 
-    def __init__(
-        self, group: Mapping[str, Any], definition: Optimizer[...], schedules: Mapping[str, Any]
-    ) -> None:
+    def __init__(self, group: Mapping[str, Any], definition: Optimizer[...]) -> None:
         super().__init__(group)
-        self.definition, self.schedules = definition, schedules
+        self.definition, self.schedules = definition, {}
+        self.follow(self)
+
+    def follow(self, values: Mapping[str, Any]) -> None:
+        """Take the schedules among the values of hyperparameters; their numbers come at a step."""
+        known = self.definition.hyperparameters
+        found = {n: v for n, v in values.items() if n in known and known[n].scheduled}
+        self.schedules |= {n: v for n, v in found.items() if is_schedule(v)}
+        self.update({n: _number(v) for n, v in found.items() if is_schedule(v)})
+
+
+def is_schedule(value: Any) -> bool:
+    """Say whether a value is a function, or a tuple with one in it."""
+    return callable(value) or (isinstance(value, tuple | list) and any(map(is_schedule, value)))
+
+
+def _number(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_number, value))
+    return 0.0 if callable(value) else value
 
 
 def _is_plain(value: Any) -> bool:
@@ -75,22 +93,28 @@ class Group:
     def __init__(self, shown: ParamGroup) -> None:
         self.definition, self.shown = shown.definition, shown
         self._seen: list[Any] = []
+        self._size = len(shown)
         self._values: dict[str, Any] = {}
 
     def hyperparameters(self) -> Mapping[str, Any]:
         """Return what the rule is called with.
 
         Raises:
-            OptimizerError: E-OPT-002 for a value in the group that does not fit.
+            OptimizerError: E-OPT-002 for a value in the group that does not fit, and for a new
+                key that is a misspelt hyperparameter.
         """
+        if len(self.shown) != self._size:
+            check_spelling(self.definition, self.shown)
+            self._size = len(self.shown)
         known = self.definition.hyperparameters
         written = [self.shown.get(n) for n in known]
         if len(written) != len(self._seen) or not all(a is b for a, b in zip(written, self._seen)):
             own = {
                 n: fitted(self.definition, h, value)
                 for (n, h), value in zip(known.items(), written)
-                if n not in self.shown.schedules
+                if n not in self.shown.schedules or is_schedule(value)
             }
+            self.shown.follow(own)
             self._values = {n: self.shown.schedules.get(n, own.get(n)) for n in known}
             # What may change without being replaced, as tensors do, is looked at each time.
             self._seen = written if all(map(_is_plain, written)) else []
@@ -106,7 +130,24 @@ def _fixed(value: Any) -> Any:
         return float
     if isinstance(value, tuple):
         return tuple(_fixed(v) for v in value)
-    return ("called", id(value)) if callable(value) else (type(value), value)
+    return Called(value) if callable(value) else (type(value), value)
+
+
+class Called:
+    """A function as a part of a key: it is told from others by its identity, and so kept alive.
+
+    Args:
+        function: It, or something else that can be called.
+    """
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Called) and self._function is other._function
+
+    def __hash__(self) -> int:
+        return id(self._function)
 
 
 class Numbers:

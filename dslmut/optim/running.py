@@ -185,16 +185,12 @@ class Runner:
         self, present: Sequence[Item], states: States, gradients: dict[int, Tensor]
     ) -> tuple[Steps, list[list[Tensor]]]:
         """Return the calls for these parameters and their inputs; a pattern seen before is known."""
-        classes: dict[Hashable, dict[str, Any]] = {}
-        where, is_open = [], bool(self.counts.open)
-        for item in present:
-            updates = _updates(states, item) + 1
-            kind = (item.group, updates, self.counts.history(item) if is_open else None)
-            if kind not in classes:
-                classes[kind] = self.numbers.of(item.group, updates)
-            where.append(kind)
-        order = {kind: number for number, kind in enumerate(classes)}
-        places, inputs = [order[k] for k in where], list(classes.values())
+        is_open = bool(self.counts.open)
+        kinds = [
+            (i.group, _updates(states, i) + 1, self.counts.history(i) if is_open else ())
+            for i in present
+        ]
+        places, inputs = self._classes(kinds)
         key = (
             tuple(i.number for i in present),
             tuple(places),
@@ -210,6 +206,30 @@ class Runner:
         made = self._plan(present, places, inputs, states, gradients)
         self._remember(key, made)
         return made, [c.inputs(states, gradients) for c in made.calls]
+
+    def _classes(
+        self, kinds: Sequence[tuple[int, int, tuple[bool, ...]]]
+    ) -> tuple[list[int], list[Mapping[str, Any]]]:
+        """Return the different numbers that there are, and the place of those of each parameter.
+
+        Groups with the same rule and the same settings share them, and so their calls.
+
+        Args:
+            kinds: The group of each parameter, the number of its update, and its open steps.
+        """
+        known: dict[Hashable, int] = {}
+        equal: dict[Hashable, int] = {}
+        classes: list[Mapping[str, Any]] = []
+        for kind in kinds:
+            if kind in known:
+                continue
+            number, updates, history = kind
+            group, numbers = self.groups[number], self.numbers.of(number, updates)
+            settings = (group.definition, group.fixed(), tuple(numbers.values()), history)
+            known[kind] = equal.setdefault(settings, len(classes))
+            if known[kind] == len(classes):
+                classes.append(numbers)
+        return [known[k] for k in kinds], classes
 
     def _holds(self, steps: Steps, inputs: Sequence[Mapping[str, Any]]) -> bool:
         """Say whether all bodies of a plan would take the same branches at this step."""
@@ -227,8 +247,8 @@ class Runner:
     def calls(self) -> tuple[Call, ...]:
         """Return the calls of a first step in which every trained parameter has a gradient."""
         present = [i for i in self.items if i.parameter.requires_grad and not is_lazy(i.parameter)]
-        classes = [self.numbers.of(number, 1) for number in range(len(self.groups))]
-        return plan(self._drafted(present, [i.group for i in present], classes).entries)
+        places, classes = self._classes([(i.group, 1, ()) for i in present])
+        return plan(self._drafted(present, places, classes).entries)
 
     def _drafted(
         self, present: Sequence[Item], places: Sequence[int], classes: Sequence[Mapping[str, Any]]

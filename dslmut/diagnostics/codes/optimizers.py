@@ -301,6 +301,7 @@ class ScheduledElsewhere(Code):
 
     A schedule that was given as the hyperparameter decides its number at each step. An LR
     scheduler, or a hand, that writes another number into the group would be overruled silently.
+    Another schedule may be written into the group; it takes the place of the one before.
 
     ## Example
 
