@@ -98,7 +98,7 @@ class OptState(torch.optim.Optimizer, Generic[M]):
                 raise unknown(definition, name)
         schedules = {n: v for n, v in values.items() if _is_scheduled(definition, n, v)}
         step = max((g["step"] for g in before), default=0)
-        defaults = {"step": step, "rule": definition.__name__}
+        defaults = {"step": step, "rule": definition.__name__, "seed": self._options.seed}
         if self._options.skip_nonfinite:
             defaults["skipped"] = max((g["skipped"] for g in before), default=0)
         shown = {**defaults, **group, **values, **_shown(schedules)}

@@ -17,7 +17,8 @@ from dslmut.diagnostics.raising import user_span
 from dslmut.functions.locate import heading
 
 RESERVED = frozenset(
-    "params param_names step rule skipped ctx initial_lr max_lr min_lr max_momentum base_momentum swa_lr".split()
+    "params param_names step rule seed skipped ctx initial_lr max_lr min_lr max_momentum base_momentum "
+    "swa_lr".split()
 )
 """Keys of a group that mean something already: to torch, to its schedulers, or to us."""
 
@@ -316,7 +317,7 @@ def _misfit(definition: Declaring, h: Hyperparameter, value: Any) -> DslmutError
     )
 
 
-_RUN = frozenset("curriculum diagnostics_every ctx skip_nonfinite compile".split())
+_RUN = frozenset("curriculum diagnostics_every ctx skip_nonfinite compile seed rounding".split())
 _ALSO_CALLED = {"learning_rate": "lr", "beta": "betas", "wd": "weight_decay", "epsilon": "eps"}
 
 
