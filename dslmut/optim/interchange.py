@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _IMPLEMENTATION = frozenset("foreach fused capturable differentiable".split())
 """Settings that choose how torch computes, and not what."""
 
-_OURS = frozenset("rule step ctx".split())
+_OURS = frozenset("rule step seed skipped ctx".split())
 """Keys of our groups that torch has no use for."""
 
 Convert = Callable[[Tensor, Mapping[str, Any]], Tensor]
