@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeAlias, TypeVar, overload
 
 from torch import Tensor, nn
 
@@ -45,6 +45,8 @@ class Bindable:
         ctx: Mapping[str, float] | None = ...,
         skip_nonfinite: bool = ...,
         compile: bool | dict[str, Any] = ...,
+        seed: int = ...,
+        rounding: Literal["nearest", "stochastic"] = ...,
     ) -> OptState[M]: ...
     @overload
     def bind(
@@ -56,6 +58,8 @@ class Bindable:
         ctx: Mapping[str, float] | None = ...,
         skip_nonfinite: bool = ...,
         compile: bool | dict[str, Any] = ...,
+        seed: int = ...,
+        rounding: Literal["nearest", "stochastic"] = ...,
     ) -> OptState[Any]: ...
     def bind(
         self,
@@ -66,6 +70,8 @@ class Bindable:
         ctx: Mapping[str, float] | None = None,
         skip_nonfinite: bool = False,
         compile: bool | dict[str, Any] = True,
+        seed: int = 0,
+        rounding: Literal["nearest", "stochastic"] = "nearest",
         **unknown: Any,
     ) -> OptState[Any]:
         """Bind to a model; every body is traced, and every mistake in it found, now.
@@ -80,6 +86,10 @@ class Bindable:
                 it: parameters, states and counts stay as they were, and ``opt.skipped`` counts it.
             compile: False computes with plain torch operations; a dict is passed to
                 ``torch.compile``.
+            seed: Of all random numbers: those that bodies draw, and those that round.
+            rounding: How new values of ``bfloat16`` and ``float16`` parameters are rounded: to
+                the nearest number, or by chance to one of the two neighbours, so that small
+                updates are right on the average instead of lost. States go to the nearest.
             unknown: There is none; a misspelt option is an error that names the nearest one.
 
         Raises:
@@ -89,9 +99,10 @@ class Bindable:
 
         for name in unknown:
             raise unknown_option(name, self.rules())
-        return OptState(
-            self, target, options(curriculum, diagnostics_every, ctx, skip_nonfinite, compile)
+        of_run = options(
+            curriculum, diagnostics_every, ctx, skip_nonfinite, compile, seed, rounding
         )
+        return OptState(self, target, of_run)
 
     def arranged(self, target: Any) -> Arrangement:
         """Return the groups of a target; the rule of each stands in it under ``optimizer``."""

@@ -97,7 +97,7 @@ class OptState(torch.optim.Optimizer, Generic[M]):
             elif (name in FOREIGN and value) or name not in RESERVED | FOREIGN:
                 raise unknown(definition, name)
         step = max((g["step"] for g in before), default=0)
-        defaults = {"step": step, "rule": definition.__name__}
+        defaults = {"step": step, "rule": definition.__name__, "seed": self._options.seed}
         if self._options.skip_nonfinite:
             defaults["skipped"] = max((g["skipped"] for g in before), default=0)
         complete = ParamGroup({**defaults, **group, **values}, definition)

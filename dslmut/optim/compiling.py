@@ -14,7 +14,9 @@ import torch
 from torch import Tensor, fx
 
 from dslmut.diagnostics.raising import warn_user
+from dslmut.optim.drawing import expanded
 from dslmut.optim.programs import Program
+from dslmut.optim.randomwords import teach_compiler
 from dslmut.optim.widening import is_low
 
 aten = torch.ops.aten
@@ -50,11 +52,12 @@ def update_graph(
     finite = graph.placeholder("wide_finite") if guarded else None
     results: list[tuple[fx.Node, fx.Node]] = []
     reports: list[fx.Node] = []
-    own = 2 + len(program.states)
+    count_of_states = len(program.states)
+    own = 2 + count_of_states + program.draws
     for number in range(count):
         inputs = [graph.placeholder(f"input_{number}_{i}") for i in range(own)]
         outputs = _copied(program, graph, [*inputs, *wide, *scalars])
-        targets = [inputs[0], *inputs[2:]]
+        targets = [inputs[0], *inputs[2 : 2 + count_of_states]]
         results += list(zip(targets, outputs))
         if reporting and program.diagnostics:
             reports.append(graph.call_function(aten.stack.default, (outputs[len(targets) :],)))
@@ -77,7 +80,8 @@ def _copied(program: Program, graph: fx.Graph, inputs: list[fx.Node]) -> list[fx
         elif node.op == "output":
             return [places[n] for n in node.args[0]]  # pyright: ignore[reportGeneralTypeIssues]
         else:
-            places[node] = graph.node_copy(node, lambda n: places[n])
+            arithmetic = expanded(graph, node, places)
+            places[node] = arithmetic or graph.node_copy(node, lambda n: places[n])
     raise AssertionError("a graph ends in its output")
 
 
@@ -173,6 +177,8 @@ def kernel(
     module = update_graph(program, count, reporting, guarded)
     if option is False:
         return module
+    if program.draws:
+        teach_compiler()
     rounding = ROUNDING if any(is_low(e.dtype) for e in examples) else {}
     if isinstance(option, dict):
         return _general(module, option, rounding)

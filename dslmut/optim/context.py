@@ -22,6 +22,7 @@ FIXED = ("total_steps", "stages")
 CONSTANTS = ("name", "index", "group")
 WIDE = ("grad_norm",)
 """The keys whose values are tensors, computed from all gradients of a step."""
+DRAWS = ("rand_like", "randn_like")
 WHOLE = frozenset({*COUNTS, "stage", "stage_step"})
 """The keys whose numbers are whole."""
 
@@ -49,10 +50,57 @@ class Ctx:
 
     Args:
         read: Returns the value of a key, or None where there is no such key.
+        keys: That are numbers.
+        draw: Gives the random numbers of a body; None outside of one.
     """
 
-    def __init__(self, read: Callable[[str], Any], keys: Iterable[str]) -> None:
-        self._read, self._keys = read, tuple(keys)
+    def __init__(
+        self,
+        read: Callable[[str], Any],
+        keys: Iterable[str],
+        draw: Callable[[str, Any], Tensor] | None = None,
+    ) -> None:
+        self._read, self._keys, self._draw = read, tuple(keys), draw
+
+    def rand_like(self, t: Tensor, /) -> Tensor:
+        """Return random numbers, uniform in [0, 1); in a body only.
+
+        They depend on the seed of the run, on ``ctx.step``, on the parameter's name and on how
+        many draws the body has made before, and on nothing else: replicas and resumed runs draw
+        the same ones. Compiled and plain operations give the same bits.
+
+        Args:
+            t: A tensor of floating-point numbers, whose shape and dtype they get.
+
+        Raises:
+            MissingError: E-OPT-006 in a schedule, or if *t* is no such tensor.
+
+        Example:
+            >>> @optimizer
+            ... def dropped(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1) -> Update:
+            ...     kept = torch.where(ctx.rand_like(grad) < 0.9, grad / 0.9, 0.0)
+            ...     return optimizer_update(param - lr * kept)
+        """
+        return self._drawn("rand_like", t)
+
+    def randn_like(self, t: Tensor, /) -> Tensor:
+        """Return normal random numbers of mean 0 and variance 1; in a body only.
+
+        What they depend on is said at ``rand_like``. Compiled and plain operations may differ in
+        the last digit, since logarithm and cosine do.
+
+        Args:
+            t: A tensor of floating-point numbers, whose shape and dtype they get.
+
+        Raises:
+            MissingError: E-OPT-006 in a schedule, or if *t* is no such tensor.
+        """
+        return self._drawn("randn_like", t)
+
+    def _drawn(self, name: str, t: Tensor) -> Tensor:
+        if self._draw is None:
+            raise draws_in_a_schedule(name)
+        return self._draw(name, t)
 
     if TYPE_CHECKING:
         # Numbers in a schedule that is called, scalars in a trace: `torch.where(ctx.step < 9, a, b)`.
@@ -93,6 +141,15 @@ class Ctx:
 
     def __contains__(self, name: object) -> bool:
         return name in self._keys or name in (*CONSTANTS, *WIDE)
+
+
+def draws_in_a_schedule(name: str) -> DslmutError:
+    """Return the error for a schedule that draws random numbers (E-OPT-006)."""
+    return BadContext.raised(
+        user_span(),
+        f"a schedule asks for `ctx.{name}`: it gives one number for all elements, and draws none",
+        fix=f"call `ctx.{name}(t)` in the body of the rule, with a tensor of it",
+    )
 
 
 def part_of(ctx: Ctx, begin: int, end: int | None = None) -> Ctx:

@@ -16,8 +16,8 @@ from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
 from dslmut.functions.locate import heading
 
-OWN = frozenset("step rule skipped ctx".split())
-"""Keys of a group that are ours: counts, the rule's name, and what ``ctx`` was told."""
+OWN = frozenset("step rule seed skipped ctx".split())
+"""Keys of a group that are ours: counts, the seed, the rule's name, and what ``ctx`` was told."""
 
 RESERVED = OWN | set(
     "params param_names initial_lr max_lr min_lr max_momentum base_momentum swa_lr".split()
@@ -319,7 +319,7 @@ def _misfit(definition: Declaring, h: Hyperparameter, value: Any) -> DslmutError
     )
 
 
-_RUN = frozenset("curriculum diagnostics_every ctx skip_nonfinite compile".split())
+_RUN = frozenset("curriculum diagnostics_every ctx skip_nonfinite compile seed rounding".split())
 _ALSO_CALLED = {"learning_rate": "lr", "beta": "betas", "wd": "weight_decay", "epsilon": "eps"}
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dslmut.diagnostics.codes.optimizers import BadContext
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
-from dslmut.optim.context import CONSTANTS, COUNTS, PROGRESS, WIDE, Curriculum
+from dslmut.optim.context import CONSTANTS, COUNTS, DRAWS, PROGRESS, WIDE, Curriculum
 from dslmut.optim.numbers import context_number
 
 if TYPE_CHECKING:
@@ -26,6 +26,8 @@ class Options:
     ctx: Mapping[str, float] = field(default_factory=dict)
     skip_nonfinite: bool = False
     compile: bool | dict[str, Any] = True
+    seed: int = 0
+    rounding: str = "nearest"
 
 
 def options(
@@ -34,6 +36,8 @@ def options(
     ctx: Mapping[str, Any] | None,
     skip_nonfinite: Any,
     compile: Any,
+    seed: Any = 0,
+    rounding: Any = "nearest",
 ) -> Options:
     """Return the options of a run.
 
@@ -41,7 +45,8 @@ def options(
         OptimizerError: E-OPT-006 for one that does not fit.
     """
     for name in ctx or {}:
-        if name in (*COUNTS, *PROGRESS, *CONSTANTS, *WIDE) or not str(name).isidentifier():
+        taken = (*COUNTS, *PROGRESS, *CONSTANTS, *WIDE, *DRAWS)
+        if name in taken or not str(name).isidentifier():
             raise _misfit(
                 f"`ctx` cannot get a key `{name}`: "
                 + ("it has one" if str(name).isidentifier() else "that is no name"),
@@ -63,7 +68,43 @@ def options(
             "write `compile=False` to compute with plain operations",
         )
     keys = {name: context_number(name, value) for name, value in (ctx or {}).items()}
-    return Options(curriculum_of(curriculum), diagnostics_every, keys, skip_nonfinite, compile)
+    counted = curriculum_of(curriculum)
+    return Options(
+        counted,
+        diagnostics_every,
+        keys,
+        skip_nonfinite,
+        compile,
+        seed_of(seed),
+        _rounding(rounding),
+    )
+
+
+def seed_of(given: Any) -> int:
+    """Return a seed, also one that somebody wrote into a group.
+
+    Raises:
+        OptimizerError: E-OPT-006 if it is no whole number that a file can hold.
+    """
+    if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 2**63:
+        return given
+    raise _misfit(
+        f"`seed` is a whole number from 0 to 2**63 - 1, not {given!r}",
+        "write `seed=1`, for instance",
+    )
+
+
+_ROUNDINGS = ("nearest", "stochastic")
+
+
+def _rounding(given: Any) -> str:
+    if given in _ROUNDINGS:
+        return given
+    near = difflib.get_close_matches(str(given), _ROUNDINGS, n=1, cutoff=0.3)
+    raise _misfit(
+        f'`rounding` is "nearest" or "stochastic", not {given!r}',
+        f'write `rounding="{near[0] if near else "stochastic"}"`',
+    )
 
 
 def unknown_option(name: str, rules: Iterable[Configured]) -> DslmutError:

@@ -17,6 +17,7 @@ from dslmut.diagnostics.codes.bodies import ChangingTrace, NumberFromTensor
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import raised_span
 from dslmut.functions.locate import heading
+from dslmut.optim.drawing import KEY, stored
 from dslmut.optim.expressions import Expression, Number, calls, evaluate
 from dslmut.optim.states import results
 from dslmut.optim.trace import State, Subject, Tracer
@@ -43,6 +44,8 @@ class Program:
         diagnostics: Their names.
         personal: Whether the body looked at the parameter's name, index or group.
         calls: Whether a schedule is called for its numbers or branches.
+        draws: Whether it has random numbers, and so the parameter's key as its last input but
+            for the scalars.
         text: The same for programs whose tensor programs compute the same.
     """
 
@@ -54,6 +57,7 @@ class Program:
     diagnostics: tuple[str, ...]
     personal: bool
     calls: bool
+    draws: bool
     text: str
 
     def holds(self, inputs: Mapping[str, Number], ctx: Ctx) -> bool:
@@ -74,6 +78,7 @@ def program_of(
     subject: Subject,
     inputs: Mapping[str, Number],
     keys: tuple[str, ...],
+    by_chance: bool = False,
 ) -> Program:
     """Trace a rule for one parameter, twice, so that a rule that changes is found.
 
@@ -83,13 +88,15 @@ def program_of(
         subject: The parameter.
         inputs: The present numbers of ``ctx`` and the hyperparameters.
         keys: The keys of ``ctx`` that are numbers.
+        by_chance: Whether a parameter of a low precision is rounded by chance.
 
     Raises:
         OptimizerError: E-OPT-003, E-OPT-004, E-OPT-006, E-OPT-020 to E-OPT-026, E-CONTRACT-011.
     """
     with unchanged_generators(definition):
         first, second = (
-            _traced(definition, hyperparameters, subject, inputs, keys) for _ in range(2)
+            _traced(definition, hyperparameters, Tracer(subject, inputs, keys, by_chance))
+            for _ in range(2)
         )
     if _parts(first) != _parts(second):
         raise ChangingTrace.raised(
@@ -101,13 +108,9 @@ def program_of(
 
 
 def _traced(
-    definition: Optimizer[...],
-    hyperparameters: Mapping[str, Any],
-    subject: Subject,
-    inputs: Mapping[str, Number],
-    keys: tuple[str, ...],
+    definition: Optimizer[...], hyperparameters: Mapping[str, Any], tracer: Tracer
 ) -> Program:
-    tracer = Tracer(subject, inputs, keys)
+    subject = tracer.subject
     param = tracer.placeholder("param", subject.shape, subject.stride, subject.dtype)
     grad = tracer.placeholder("grad", subject.shape, subject.stride, subject.dtype)
     known = definition.hyperparameters
@@ -116,8 +119,8 @@ def _traced(
         with tracer.running():
             update = definition.rule(param, grad, tracer.context(), **given)
             new, states = results(tracer, update, definition.rule)
-            stored = _stored(tracer, [new, *states])
-        return _finished(tracer, *stored)
+            outputs = _stored(tracer, [new, *states])
+        return _finished(tracer, *outputs)
     except DslmutError:
         raise
     except (DynamicOutputShapeException, DataDependentOutputException) as error:
@@ -135,13 +138,14 @@ def _traced(
 
 
 def _stored(tracer: Tracer, values: list[Tensor]) -> tuple[list[fx.Node], list[torch.dtype]]:
-    """Return the outputs, new values and diagnostics, and the dtypes that they are stored in."""
+    """Return the outputs, first the new values, and the dtypes that these are stored in."""
     recording = tracer.recording
     dtypes = [tracer.subject.dtype, *(s.dtype for s, _ in recording.states)]
+    if tracer.by_chance:
+        values[0] = stored(tracer, values[0])
     if not needs_widening(recording.graph):
         values = [v if v.dtype is d else v.to(d) for v, d in zip(values, dtypes)]
-    reports = list(recording.diagnostics.values())
-    return [tracer.node_of(v) for v in [*values, *reports]], [*dtypes, *(r.dtype for r in reports)]
+    return [tracer.node_of(v) for v in [*values, *recording.diagnostics.values()]], dtypes
 
 
 def _finished(tracer: Tracer, outputs: list[fx.Node], dtypes: list[torch.dtype]) -> Program:
@@ -162,11 +166,12 @@ def _finished(tracer: Tracer, outputs: list[fx.Node], dtypes: list[torch.dtype])
         tuple(recording.diagnostics),
         recording.reads_identity,
         calls([*recording.scalars, *recording.branches]),
+        any(n.op == "placeholder" and n.name == KEY for n in graph.nodes),
         text,
     )
 
 
-_LAST = {"wide": 1, "scalar": 2}
+_LAST = {"random": 1, "wide": 2, "scalar": 3}
 """Inputs that stand behind the parameter, the gradient and the states."""
 
 

@@ -30,6 +30,7 @@ class Ready:
         wide: What it reads of the whole step.
         items: The parameters that it updates.
         layouts: Of its inputs, which its kernels are compiled for.
+        keys: Of random numbers, for each parameter, if the program has some.
         kernels: By whether they report.
     """
 
@@ -39,11 +40,13 @@ class Ready:
     wide: tuple[Wide, ...]
     items: tuple[Item, ...]
     layouts: Layouts
+    keys: tuple[Tensor, ...] = ()
     kernels: dict[bool, compiling.Kernel] = field(default_factory=dict)
 
     def inputs(self, states: States, gradients: Mapping[int, Tensor]) -> list[Tensor]:
         """Return the tensors that its kernels take; KeyError if a state is missing."""
-        return inputs_of(self.slot, self.wide, self.program, self.items, states, gradients)
+        own = self.slot, self.wide, self.program, self.items
+        return inputs_of(*own, states, gradients, self.keys)
 
 
 @dataclass(eq=False)
@@ -87,15 +90,17 @@ def inputs_of(
     items: Sequence[Item],
     states: States,
     gradients: Mapping[int, Tensor],
+    keys: Sequence[Tensor] = (),
 ) -> list[Tensor]:
     """Return the tensors that a kernel of a program takes; KeyError if a state is missing."""
     inputs: list[Tensor] = list(slot.tensors)
     if wide:
         inputs += [w.tensor for w in wide]
-    for item in items:
+    for number, item in enumerate(items):
         own = states[item.parameter]
         inputs += [item.parameter, gradients[item.number]]
         inputs += [own[s.name] for s in program.states]
+        inputs += keys[number : number + 1]
     return inputs
 
 

@@ -13,8 +13,10 @@ from torch import Tensor
 from dslmut.diagnostics.codes.bodies import MetricInBody
 from dslmut.diagnostics.codes.optimizers import BadState
 from dslmut.diagnostics.raising import user_span
+from dslmut.optim.drawing import stored
 from dslmut.optim.scalars import Scalar
 from dslmut.optim.trace import active
+from dslmut.optim.widening import is_low
 
 
 def diagnostic(name: str, value: Any) -> None:
@@ -65,6 +67,10 @@ def update_diagnostics(param: Tensor, grad: Tensor, new: Tensor) -> None:
     The names are ``param_norm``, ``grad_norm``, ``update_norm`` and ``update_ratio``. The ratio
     of a parameter that is all zeros is not-a-number or infinite, as the division says.
 
+    Of a parameter in ``bfloat16`` or ``float16`` also ``rounded_away`` is reported: of the elements
+    that the update would change, the share that rounding leaves as they were, from 0 to 1. Where
+    it is high the parameter does not train; ``bind(..., rounding="stochastic")`` helps.
+
     Args:
         param: The parameter before the update.
         grad: Its gradient.
@@ -75,6 +81,11 @@ def update_diagnostics(param: Tensor, grad: Tensor, new: Tensor) -> None:
     diagnostic("grad_norm", _norm(grad))
     diagnostic("update_norm", update_norm)
     diagnostic("update_ratio", update_norm / param_norm)
+    tracer = active()
+    if tracer is not None and is_low(param.dtype):
+        changed = new != param
+        lost = changed & (stored(tracer, new) == param)
+        diagnostic("rounded_away", lost.sum() / changed.sum().clamp(min=1))
 
 
 def _norm(tensor: Tensor) -> Tensor:

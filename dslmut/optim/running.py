@@ -11,11 +11,12 @@ from torch import Tensor
 
 from dslmut.optim import compiling
 from dslmut.optim.counting import Counts
+from dslmut.optim.drawing import key_of
 from dslmut.optim.fitting import fit_gradient, fit_states
 from dslmut.optim.following import Schedules
 from dslmut.optim.layouts import Layouts, layout
 from dslmut.optim.numbers import Group, Item, Numbers, Slot
-from dslmut.optim.options import Options
+from dslmut.optim.options import Options, seed_of
 from dslmut.optim.parameters import is_lazy
 from dslmut.optim.plan import Call, Entry, plan
 from dslmut.optim.programs import Program, program_of
@@ -49,6 +50,7 @@ class Runner:
         self.numbers = Numbers(groups, options.curriculum, options.ctx)
         self.schedules = Schedules(self.numbers, items)
         self._wide = StepWide()
+        self._by_chance = options.rounding == "stochastic"
         self.counts = Counts(self.numbers, options.skip_nonfinite, options.diagnostics_every)
         self.option = option
         self._programs: dict[Hashable, list[Program]] = {}
@@ -88,7 +90,8 @@ class Runner:
                 return known
         with exact([item]):
             values = group.hyperparameters()
-            made = program_of(group.definition, values, subject, inputs, self.numbers.keys)
+            keys = self.numbers.keys
+            made = program_of(group.definition, values, subject, inputs, keys, self._by_chance)
         self._programs.setdefault(personal if made.personal else kind, []).append(made)
         return made
 
@@ -194,7 +197,7 @@ class Runner:
         key = (
             tuple(i.number for i in present),
             tuple(places),
-            tuple(g.fixed() for g in self.groups),
+            tuple((g.fixed(), g.shown["seed"]) for g in self.groups),
             self.numbers.reads_identity,
             self.counts.defers,
         )
@@ -289,13 +292,19 @@ class Runner:
             program, slot = draft.programs[call.members[0]], slots[call.slot][0]
             names = (*program.wide, "finite") if self.counts.defers else program.wide
             wide = tuple(self._wide.of(n, members[0].parameter) for n in names)
-            inputs = inputs_of(slot, wide, program, members, states, gradients)
-            calls.append(Ready(call, program, slot, wide, members, Layouts(inputs)))
+            keys = tuple(map(self._key, members)) if program.draws else ()
+            inputs = inputs_of(slot, wide, program, members, states, gradients, keys)
+            calls.append(Ready(call, program, slot, wide, members, Layouts(inputs), keys))
         read = tuple(dict.fromkeys(w for call in calls for w in call.wide))
         return Steps(tuple(calls), read, slots, tuple(draft.branches.values()))
 
     def _slot(self, scalars: Sequence[Any], item: Item) -> Slot:
         return DeviceSlot(scalars, item.parameter.device) if self.counts.defers else Slot(scalars)
+
+    def _key(self, item: Item) -> Tensor:
+        """Return what the random numbers of a parameter are keyed by."""
+        seed = seed_of(self.groups[item.group].shown["seed"])
+        return key_of(seed, item.name, item.parameter.device)
 
     # -- kernels -----------------------------------------------------------------------------
 

@@ -20,12 +20,13 @@ from dslmut.checking.tracing.refusals import needs_number, writes
 from dslmut.diagnostics.codes.bodies import CapturedTensor
 from dslmut.diagnostics.codes.optimizers import BadChain
 from dslmut.diagnostics.raising import user_span
-from dslmut.optim import mixing, zeros
+from dslmut.optim import drawing, mixing, zeros
 from dslmut.optim.context import CONSTANTS, FIXED, WHOLE, WIDE, Ctx, not_in_schedules
 from dslmut.optim.expressions import Expression, Number, called
 from dslmut.optim.scalars import NeedsNumber, Scalar, Unread
 from dslmut.optim.stepwide import wide_dtype
 from dslmut.optim.watching import Recorder, Watcher
+from dslmut.optim.widening import is_low
 
 aten = torch.ops.aten
 
@@ -89,6 +90,8 @@ class Recording:
     branches: dict[Expression, bool] = field(default_factory=dict)
     diagnostics: dict[str, Any] = field(default_factory=dict)
     reads_identity: bool = False
+    key: Tensor | None = None
+    draws: int = 0
 
 
 _ACTIVE: contextvars.ContextVar[Tracer | None] = contextvars.ContextVar("tracer", default=None)
@@ -106,11 +109,17 @@ class Tracer:
         subject: The parameter.
         inputs: The numbers that ``ctx`` and the hyperparameters have now, for branches.
         keys: The keys of ``ctx`` that are numbers.
+        by_chance: Whether a parameter of a low precision is rounded by chance.
     """
 
     def __init__(
-        self, subject: Subject, inputs: Mapping[str, Number], keys: tuple[str, ...]
+        self,
+        subject: Subject,
+        inputs: Mapping[str, Number],
+        keys: tuple[str, ...],
+        by_chance: bool = False,
     ) -> None:
+        self.by_chance = by_chance and is_low(subject.dtype)
         self.subject, self.inputs, self.keys = subject, dict(inputs), keys
         self.recording = Recording()
         self.fake = FakeTensorMode()
@@ -118,7 +127,7 @@ class Tracer:
         self._protected: set[int] = set()
         self._written: dict[int, str] = {}
         self.calling = ""
-        self._in_schedule = self._needed = False
+        self.in_schedule = self._needed = False
         self._scope, self._first = "", 0
         self.gradient_of: str | None = None
 
@@ -207,14 +216,14 @@ class Tracer:
             kind = int if name in WHOLE else float
             return self._input(f"ctx.{name}", self.inputs[f"ctx.{name}"], kind)
 
-        return Ctx(read, self.keys)
+        return Ctx(read, self.keys, lambda kind, like: drawing.drawn(self, kind, like))
 
     def _input(self, name: str, value: Number, kind: type) -> Scalar:
         return Scalar(Expression("input", (name,), kind), value, self)
 
     def _wide(self, name: str) -> Tensor:
         """Return an input of the whole step."""
-        if self._in_schedule:
+        if self.in_schedule:
             raise not_in_schedules(name)
         if self.gradient_of is not None:
             raise BadChain.raised(
@@ -250,13 +259,13 @@ class Tracer:
 
     def schedule(self, function: Callable[[Any], Any], ctx: Ctx) -> Any:
         """Call a schedule: it builds scalars, or is called anew at each step."""
-        before, self._in_schedule, self._needed = self._in_schedule, True, False
+        before, self.in_schedule, self._needed = self.in_schedule, True, False
         try:
             found = function(ctx)
         except NeedsNumber:
             found = None
         finally:
-            self._in_schedule = before
+            self.in_schedule = before
         if isinstance(found, Scalar | float | int) and not self._needed:
             return found
         with _disable_current_modes(), torch._C.DisableTorchFunction():
@@ -265,7 +274,7 @@ class Tracer:
 
     def _need_number(self) -> None:
         """Leave a schedule that needs a number; it may catch that, so it is noted too."""
-        if self._in_schedule:
+        if self.in_schedule:
             self._needed = True
             raise NeedsNumber
 

@@ -68,7 +68,7 @@ def unchanged_generators(definition: Any) -> Iterator[None]:
     raise RandomInBody.raised(
         heading(definition.source),
         f"`{definition.__name__}` changes the state of a global generator of random numbers",
-        fix="add the noise to the gradient before the step, with a generator of your own",
+        fix="draw by `ctx.rand_like(t)` or `ctx.randn_like(t)`, which depend on seed, step and parameter alone",
     )
 
 

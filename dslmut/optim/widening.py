@@ -8,12 +8,14 @@ underflow, and plain operations and compiled ones give the same numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
+
+from dslmut.optim.drawing import DRAWS, ROUNDS
 
 aten = torch.ops.aten
 
@@ -40,8 +42,8 @@ def needs_widening(recorded: fx.Graph) -> bool:
 
 def widened(
     recorded: fx.Graph,
-    outputs: Iterable[fx.Node],
-    dtypes: Iterable[torch.dtype],
+    outputs: Sequence[fx.Node],
+    dtypes: Sequence[torch.dtype],
     fake: FakeTensorMode,
 ) -> tuple[fx.Graph, list[fx.Node]]:
     """Return a graph that computes in float32 what a recorded one computes in less, and its outputs.
@@ -51,26 +53,33 @@ def widened(
 
     Args:
         recorded: From a trace; its nodes know their fake tensors.
-        outputs: Those of its nodes that are results.
-        dtypes: What each result is stored in.
+        outputs: Those of its nodes that are results: new values, and behind them diagnostics.
+        dtypes: What each new value is stored in.
         fake: The mode of the fake tensors.
     """
+    count = len(dtypes)
     with torch.no_grad(), fake:
-        run = _Widening(recorded)
-        return run.graph, [run.stored(n, d) for n, d in zip(outputs, dtypes)]
+        run = _Widening(recorded, any(map(_chooses, _sources(outputs[:count]))))
+        stored = [run.stored(n, d) for n, d in zip(outputs, dtypes)]
+        return run.graph, [*stored, *(run.stored(n, _dtype(n)) for n in outputs[count:])]
 
 
 class _Widening:
-    """A run of a recorded graph in float32, which records another one."""
+    """A run of a recorded graph in float32, which records another one.
 
-    def __init__(self, recorded: fx.Graph) -> None:
+    Args:
+        recorded: From a trace.
+        chosen: Whether the body computes in a low precision on purpose, constants included.
+    """
+
+    def __init__(self, recorded: fx.Graph, chosen: bool) -> None:
         self.graph = fx.Graph()
         self._places: dict[fx.Node, fx.Node] = {}
-        self._constants_too = not any(map(_chooses, recorded.nodes))
+        self._chosen = chosen
         for node in recorded.nodes:
             self._places[node] = self._input(node) if node.op == "placeholder" else self._run(node)
 
-    def stored(self, node: fx.Node, dtype: torch.dtype) -> fx.Node:
+    def stored(self, node: fx.Node, dtype: torch.dtype | None) -> fx.Node:
         """Return the place of a result, in the dtype that it is stored in."""
         return self._to(self._places[node], dtype)
 
@@ -91,14 +100,17 @@ class _Widening:
         if node.target in _ON_BITS:
             return False
         sources = node.all_input_nodes
-        return (not sources and self._constants_too) or any(
-            is_low(_dtype(n)) and not is_low(_dtype(self._places[n])) for n in sources
+        constant = not sources and not self._chosen
+        return (
+            constant
+            or node.target in DRAWS
+            or any(is_low(_dtype(n)) and not is_low(_dtype(self._places[n])) for n in sources)
         )
 
     def _tried(self, node: fx.Node) -> fx.Node | None:
         """Compute an operation in float32; None where it cannot be, or gives something else."""
         args, kwargs = self._arguments(node, lambda n: _wide(_dtype(self._places[n])))
-        if kwargs.get("dtype") in WIDE and not _chooses(node):
+        if kwargs.get("dtype") in WIDE and not _chooses(node) and node.target is not ROUNDS:
             kwargs = {**kwargs, "dtype": WIDE[kwargs["dtype"]]}
         try:
             new = self._call(node, args, kwargs)
@@ -151,6 +163,16 @@ def _dtype(node: fx.Node) -> torch.dtype | None:
 
 def _wide(dtype: torch.dtype | None) -> torch.dtype | None:
     return None if dtype is None else WIDE.get(dtype, dtype)
+
+
+def _sources(results: Iterable[fx.Node]) -> set[fx.Node]:
+    """Return the nodes that results are computed from, and themselves."""
+    waiting, found = list(results), set(results)
+    while waiting:
+        new = [n for n in waiting.pop().all_input_nodes if n not in found]
+        found.update(new)
+        waiting += new
+    return found
 
 
 def _chooses(node: fx.Node) -> bool:

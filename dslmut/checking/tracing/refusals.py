@@ -75,7 +75,7 @@ def draws(operation: str) -> Refusal:
     return Refusal(
         RandomInBody,
         f"`{operation}` draws from the global generator",
-        "add the noise to the gradient before the step, with a generator of your own",
+        "draw by `ctx.rand_like(t)` or `ctx.randn_like(t)`, which depend on seed, step and parameter alone",
     )
 
 

@@ -220,22 +220,22 @@ class RandomInBody(Code):
 
     ## Instead
 
-    Add the noise to the gradient in the training step, where its generator is yours.
+    `ctx.rand_like(t)` and `ctx.randn_like(t)` draw numbers that depend on the seed of the run
+    (`bind(model, seed=1)`), the step, the parameter's name and the number of the draw alone.
 
     ```python
-    import torch
     from torch import Tensor, nn
 
-    from dslmut.optim import sgd
+    from dslmut import Ctx, Update, optimizer, optimizer_update
 
-    model = nn.Linear(3, 2)
-    opt = sgd(model, lr=0.1)
-    model(torch.ones(1, 3)).sum().backward()
-    generator = torch.Generator().manual_seed(0)
-    for p in model.parameters():
-        if p.grad is not None:
-            p.grad += torch.randn(p.shape, generator=generator)
-    opt.step()
+
+    @optimizer
+    def noisy(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1) -> Update:
+        noise = ctx.randn_like(param)
+        return optimizer_update(param - lr * (grad + noise))
+
+
+    opt = noisy(nn.Linear(3, 2))
     ```
     """
 

@@ -228,7 +228,7 @@ class BadContext(Code):
     `ctx` has `step`, `updates`, `name`, `index` and `group`; with a `Curriculum` also
     `total_steps`, `progress`, `stages`, `stage`, `stage_step` and `stage_progress`; and what
     `bind(model, ctx={...})` declares. The other options of a run that do not fit (`curriculum`,
-    `diagnostics_every`, `compile`) are reported under this code too.
+    `diagnostics_every`, `compile`, `seed`, `rounding`) are reported under this code too.
 
     ## Example
 
