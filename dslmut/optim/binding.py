@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
@@ -27,7 +28,7 @@ from dslmut.optim.parameters import (
     opened,
     overlapping,
 )
-from dslmut.optim.programs import readable
+from dslmut.optim.printing import readable
 from dslmut.optim.running import Runner
 
 M = TypeVar("M", bound=nn.Module)
@@ -258,13 +259,23 @@ class OptState(torch.optim.Optimizer, Generic[M]):
 
         Args:
             name: Of the parameter.
+
+        Returns:
+            A text: what goes in, the scalars that are computed for each step, the operations in
+            plain notation and in the body's own names, where the results go, and diagnostics.
+
+        Raises:
+            KeyError: If there is no such parameter; it names the nearest one.
         """
-        assert self._runner is not None
-        item = next((i for i in self._runner.items if i.name == name), None)
-        if item is None:
-            known = ", ".join(i.name for i in self._runner.items)
-            raise KeyError(f"no parameter {name!r}; there are {known}")
-        return readable(self._runner.program(item))
+        runner = self._current_runner()
+        items = {i.name: i for i in runner.items}
+        if name not in items:
+            near = difflib.get_close_matches(name, items, n=1, cutoff=0.3)
+            raise KeyError(
+                f"there is no parameter {name!r}; write `opt.graph({[*near, *items][0]!r})`"
+            )
+        item = items[name]
+        return readable(runner.program(item), name, runner.groups[item.group].definition.__name__)
 
     def explain(self) -> Explanation:
         """Return a table of all parameters: group, rule, decay, states, bytes and graphs.

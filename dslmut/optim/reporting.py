@@ -56,7 +56,7 @@ def _number(tracer: Any, name: str, value: Any) -> Any:
             f"the diagnostic `{name}` has shape {list(value.shape)}",
             fix="report one number: `.mean()`, `.max()` or `.norm()`",
         )
-    return value.reshape(()).to(torch.float32)
+    return (value if value.ndim == 0 else value.reshape(())).to(torch.float32)
 
 
 def update_diagnostics(param: Tensor, grad: Tensor, new: Tensor) -> None:
@@ -78,7 +78,8 @@ def update_diagnostics(param: Tensor, grad: Tensor, new: Tensor) -> None:
 
 
 def _norm(tensor: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(tensor, dtype=torch.promote_types(tensor.dtype, torch.float32))
+    wide = torch.promote_types(tensor.dtype, torch.float32)
+    return torch.linalg.vector_norm(tensor, dtype=None if wide is tensor.dtype else wide)
 
 
 # -- metrics -------------------------------------------------------------------------------------
