@@ -823,17 +823,6 @@ def test_a_kernel_that_cannot_be_compiled_runs_uncompiled(monkeypatch) -> None:
     equal(a, b)
 
 
-def test_graphs_can_be_read() -> None:
-    opt = eager(momentum_sgd(lr=0.1), net())
-    text = opt.graph("0.weight")
-    assert "state velocity: [4, 3] float32" in text
-    assert "-> param" in text
-    assert "-> velocity" in text
-    assert "reports update_ratio" in text
-    with pytest.raises(KeyError, match="there are 0.weight, 0.bias"):
-        opt.graph("weight")
-
-
 # -- what must not be left behind ----------------------------------------------------------------
 
 

@@ -49,6 +49,7 @@ CODES: dict[str, type[Code]] = {
         bodies.RandomInBody,
         bodies.CapturedTensor,
         bodies.ChangingTrace,
+        bodies.BadReport,
         bodies.MetricInBody,
     )
 }

@@ -17,6 +17,7 @@ from dslmut.optim.bindable import Bindable
 from dslmut.optim.define import Configured
 from dslmut.optim.explaining import Explanation, explained
 from dslmut.optim.hyperparameters import FOREIGN, RESERVED, fitted, unknown
+from dslmut.optim.inspecting import Inspected
 from dslmut.optim.numbers import Group, Item, ParamGroup
 from dslmut.optim.options import Options
 from dslmut.optim.parameters import (
@@ -27,13 +28,13 @@ from dslmut.optim.parameters import (
     opened,
     overlapping,
 )
-from dslmut.optim.programs import readable
+from dslmut.optim.reports import Sinks
 from dslmut.optim.running import Runner
 
 M = TypeVar("M", bound=nn.Module)
 
 
-class OptState(torch.optim.Optimizer, Generic[M]):
+class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
     """A rule bound to parameters: its states, its groups and its step.
 
     It *is* a ``torch.optim.Optimizer``: ``loss.backward(); opt.step()``, LR schedulers,
@@ -57,6 +58,7 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         self._model_name, self._notes = found.model, found.notes
         self._named = any("param_names" in g for g in found.groups)
         self._runner: Runner | None = None
+        self._sinks = Sinks()
         super().__init__(found.groups, _common(rules))
         self._prepare()
 
@@ -139,6 +141,7 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         """Trace every body, make the states, and plan the step."""
         if self._runner is not None:
             self._runner.settle()
+            self._deliver()
             self._runner.schedules.check()
         for number, group in enumerate(self.param_groups):
             if not isinstance(group, ParamGroup):  # somebody put a dictionary of his own there
@@ -226,6 +229,8 @@ class OptState(torch.optim.Optimizer, Generic[M]):
             found = dict(zip(gradients._parameters, gradients._gradients))
             given = [found.get(item.parameter) for item in runner.items]  # pyright: ignore
         runner.step(self.state, given, diagnostics, ctx)
+        if runner.counts.fresh:
+            self._deliver()
 
     def _current_runner(self) -> Runner:
         """Return the runner, made anew if somebody replaced parameters in the groups."""
@@ -244,25 +249,7 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         """Wait for what the device decides, so that all counts are right."""
         if self._runner is not None:
             self._runner.settle()
-
-    @property
-    def diagnostics(self) -> Mapping[str, Mapping[str, float]]:
-        """Return the diagnostics of the last step that computed them: name, parameter, number."""
-        assert self._runner is not None
-        return self._runner.diagnostics()
-
-    def graph(self, name: str) -> str:
-        """Return the update graph of one parameter, for people.
-
-        Args:
-            name: Of the parameter.
-        """
-        assert self._runner is not None
-        item = next((i for i in self._runner.items if i.name == name), None)
-        if item is None:
-            known = ", ".join(i.name for i in self._runner.items)
-            raise KeyError(f"no parameter {name!r}; there are {known}")
-        return readable(self._runner.program(item))
+            self._deliver()
 
     def explain(self) -> Explanation:
         """Return a table of all parameters: group, rule, decay, states, bytes and graphs.
@@ -337,7 +324,7 @@ class OptState(torch.optim.Optimizer, Generic[M]):
         return {**kept, **own, "_options": options}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self._runner = None
+        self._runner, self._sinks = None, Sinks()
         super().__setstate__({**state, "defaults": dict(state.get("defaults", {}))})
         self.defaults.pop("differentiable", None)  # which torch adds for optimizers of its own
         if "_rule" in self.__dict__:

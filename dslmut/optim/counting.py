@@ -11,6 +11,7 @@ from dslmut.optim.context import Ctx
 from dslmut.optim.expressions import Number
 from dslmut.optim.numbers import Item, Numbers
 from dslmut.optim.ready import States, Steps
+from dslmut.optim.reports import Reports
 from dslmut.optim.skipping import (
     AHEAD,
     DeviceSlot,
@@ -35,6 +36,7 @@ class Counts:
         open: The steps of which only the device knows whether they count, in order.
         defers: Whether the present step is one of those.
         reports: The diagnostics of the last step that computed some.
+        fresh: Those that no sink has got yet.
     """
 
     def __init__(self, numbers: Numbers, skips: bool, every: int | None) -> None:
@@ -42,7 +44,7 @@ class Counts:
         self._skips, self._every = skips, every
         self.open: list[OpenStep] = []
         self.defers = False
-        self.reports: list[tuple[tuple[Item, ...], tuple[str, ...], Any]] = []
+        self.reports, self.fresh = Reports(), list[Reports]()
 
     def begins(self, gradients: Sequence[Tensor | None]) -> bool:
         """Say whether a step is taken; where the device decides that, it begins in any case."""
@@ -78,7 +80,8 @@ class Counts:
             reports: Its diagnostics, or None if it computed none.
         """
         if reports is not None:
-            self.reports = reports
+            self.reports = Reports(self._groups[0].shown["step"], reports)
+            self.fresh.append(self.reports)
         for item in present:
             states[item.parameter]["updates"] += 1
         for group in self._groups:

@@ -47,6 +47,7 @@ class Program:
         draws: Whether it has random numbers, and so the parameter's key as its last input but
             for the scalars.
         text: The same for programs whose tensor programs compute the same.
+        names: What the body calls its scalars.
     """
 
     graph: fx.Graph
@@ -59,6 +60,7 @@ class Program:
     calls: bool
     draws: bool
     text: str
+    names: Mapping[Expression, str]
 
     def holds(self, inputs: Mapping[str, Number], ctx: Ctx) -> bool:
         """Say whether the body would take the same branches with these numbers."""
@@ -168,6 +170,7 @@ def _finished(tracer: Tracer, outputs: list[fx.Node], dtypes: list[torch.dtype])
         calls([*recording.scalars, *recording.branches]),
         any(n.op == "placeholder" and n.name == KEY for n in graph.nodes),
         text,
+        recording.names,
     )
 
 
@@ -181,6 +184,7 @@ def _canonical(recorded: fx.Graph, outputs: list[fx.Node]) -> fx.Graph:
     inputs = [n for n in recorded.nodes if n.op == "placeholder"]
     for node in sorted(inputs, key=lambda n: _LAST.get(n.name.partition("_")[0], 0)):
         places[node] = graph.placeholder(node.name)
+        places[node].meta = dict(node.meta)
     for node in recorded.nodes:
         if node.op != "placeholder":
             places[node] = graph.node_copy(node, lambda n: places[n])
@@ -199,33 +203,3 @@ def _difference(a: Program, b: Program) -> str:
         if x != y:
             return f"`{str(x).strip()}` and then `{str(y).strip()}`"
     return "one has more operations than the other"
-
-
-def readable(program: Program) -> str:
-    """Write an update graph for people: a line per operation, inputs and states by their names."""
-    names = {f"scalar_{i}": str(e) for i, e in enumerate(program.scalars)}
-    names |= {f"wide_{name}": f"ctx.{name}" for name in program.wide}
-    lines = [
-        f"state {s.name}: {list(s.shape)} {str(s.dtype).removeprefix('torch.')}"
-        for s in program.states
-    ]
-    count = 1 + len(program.states)
-    for node in program.graph.nodes:
-        if node.op == "call_function":
-            arguments = ", ".join(_readable(a, names) for a in node.args)
-            keywords = "".join(f", {k}={v}" for k, v in node.kwargs.items() if k == "dtype")
-            operation = getattr(node.target, "__name__", str(node.target)).partition(".")[0]
-            lines.append(f"{node.name} = {operation}({arguments}{keywords})")
-        elif node.op == "output":
-            results_ = node.args[0]
-            targets = ["param", *(s.name for s in program.states), *program.diagnostics]
-            for i, (target, value) in enumerate(zip(targets, results_)):  # pyright: ignore
-                arrow = "->" if i < count else "reports"
-                lines.append(f"{_readable(value, names)} {arrow} {target}")
-    return "\n".join(lines)
-
-
-def _readable(value: Any, names: Mapping[str, str]) -> str:
-    if isinstance(value, fx.Node):
-        return names.get(value.name, value.name.removeprefix("state_"))
-    return str(value)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextvars
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from dslmut.diagnostics.codes.bodies import MetricInBody
-from dslmut.diagnostics.codes.optimizers import BadState
+from dslmut.diagnostics.codes.bodies import BadReport, MetricInBody
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim.drawing import stored
+from dslmut.optim.reports import Sink, Sinks, read
 from dslmut.optim.scalars import Scalar
 from dslmut.optim.trace import active
 from dslmut.optim.widening import is_low
@@ -30,7 +30,8 @@ def diagnostic(name: str, value: Any) -> None:
         value: A tensor with one element, or a number.
 
     Raises:
-        OptimizerError: E-CONTRACT-011 outside of a body, E-OPT-003 for a name that is taken.
+        OptimizerError: E-CONTRACT-011 outside of a body, E-OPT-027 for a name that is taken
+            and for more than one number.
     """
     tracer = active()
     if tracer is None:
@@ -41,7 +42,7 @@ def diagnostic(name: str, value: Any) -> None:
         )
     full = tracer.own(name)
     if full in tracer.recording.diagnostics:
-        raise BadState.raised(
+        raise BadReport.raised(
             user_span(), f"the diagnostic `{name}` is reported twice", fix="choose another name"
         )
     tracer.recording.diagnostics[full] = _number(tracer, name, value)
@@ -53,12 +54,16 @@ def _number(tracer: Any, name: str, value: Any) -> Any:
     elif not isinstance(value, Tensor):
         value = torch.tensor(float(value))
     if value.numel() != 1:
-        raise BadState.raised(
-            user_span(),
-            f"the diagnostic `{name}` has shape {list(value.shape)}",
-            fix="report one number: `.mean()`, `.max()` or `.norm()`",
-        )
-    return value.reshape(()).to(torch.float32)
+        raise _no_number("diagnostic", name, value)
+    return (value if value.ndim == 0 else value.reshape(())).to(torch.float32)
+
+
+def _no_number(what: str, name: str, value: Tensor) -> Exception:
+    return BadReport.raised(
+        user_span(),
+        f"the {what} `{name}` has shape {list(value.shape)}",
+        fix="report one number: `.mean()`, `.max()` or `.norm()`",
+    )
 
 
 def update_diagnostics(param: Tensor, grad: Tensor, new: Tensor) -> None:
@@ -89,7 +94,8 @@ def update_diagnostics(param: Tensor, grad: Tensor, new: Tensor) -> None:
 
 
 def _norm(tensor: Tensor) -> Tensor:
-    return torch.linalg.vector_norm(tensor, dtype=torch.promote_types(tensor.dtype, torch.float32))
+    wide = torch.promote_types(tensor.dtype, torch.float32)
+    return torch.linalg.vector_norm(tensor, dtype=None if wide is tensor.dtype else wide)
 
 
 # -- metrics -------------------------------------------------------------------------------------
@@ -100,20 +106,53 @@ _RECORDS: contextvars.ContextVar[tuple[Record, ...]] = contextvars.ContextVar("r
 class Record(Mapping[str, list[float]]):
     """The metrics of a ``record()`` block: for each name its numbers in order.
 
-    Numbers of tensors are read when somebody asks for them, so that reporting never waits.
+    Numbers of tensors are read together, when somebody asks for them or sinks are due, so that
+    reporting never waits.
+
+    Args:
+        sinks: Get the numbers of each step.
+        every: After so many reports they do.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, sinks: Iterable[Sink] = (), every: int = 100) -> None:
+        self._sinks, self._every = Sinks(sinks), every
         self._values: dict[str, list[Any]] = {}
+        self._waiting: list[tuple[int, str, int]] = []
 
-    def add(self, name: str, value: Any) -> None:
+    def add(self, name: str, value: Any, step: int | None = None) -> None:
         """Append a number."""
-        self._values.setdefault(name, []).append(
-            value.detach() if isinstance(value, Tensor) else float(value)
-        )
+        values = self._values.setdefault(name, [])
+        values.append(value.detach() if isinstance(value, Tensor) else float(value))
+        if self._sinks:
+            place = len(values) - 1
+            self._waiting.append((place if step is None else step, name, place))
+            if len(self._waiting) >= self._every:
+                self.flush()
+
+    def flush(self) -> None:
+        """Give to the sinks what they have not got yet, a call for each step."""
+        waiting, self._waiting = self._waiting, []
+        self._settle()
+        steps: dict[int, dict[str, dict[str, float]]] = {}
+        for step, name, place in waiting:
+            steps.setdefault(step, {})[name] = {"": self._values[name][place]}
+        for step, numbers in steps.items():
+            self._sinks.deliver(step, numbers)
+
+    def _settle(self) -> None:
+        """Read all tensors that have not been read."""
+        places = [
+            (values, i)
+            for values in self._values.values()
+            for i, value in enumerate(values)
+            if isinstance(value, Tensor)
+        ]
+        for (values, i), number in zip(places, read([values[i] for values, i in places])):
+            values[i] = number[0]
 
     def __getitem__(self, name: str) -> list[float]:
-        return [float(v) for v in self._values[name]]
+        self._settle()
+        return list(self._values[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)
@@ -123,8 +162,14 @@ class Record(Mapping[str, list[float]]):
 
 
 @contextmanager
-def record() -> Iterator[Record]:
-    """Collect what ``metric`` reports inside of the block.
+def record(*sinks: Sink, every: int = 100) -> Iterator[Record]:
+    """Collect what ``metric`` reports inside of the block, and hand it to sinks.
+
+    Args:
+        sinks: Functions ``(step, {name: {"": number}})``, in order; those that ``opt.attach``
+            takes, and ``dslmut.optim.sinks`` has. They get what they have not got yet after
+            *every* reports and at the end of the block, also where an error ends it.
+        every: See there; each time is one wait for the device.
 
     Example:
         >>> with record() as seen:
@@ -132,23 +177,26 @@ def record() -> Iterator[Record]:
         >>> seen["loss"]
         [0.5]
     """
-    new = Record()
+    new = Record(sinks, every)
     token = _RECORDS.set((*_RECORDS.get(), new))
     try:
         yield new
     finally:
         _RECORDS.reset(token)
+        new.flush()
 
 
-def metric(name: str, value: Any) -> None:
+def metric(name: str, value: Any, *, step: int | None = None) -> None:
     """Report a number from a training step or a loss to the enclosing ``record()`` blocks.
 
     Args:
         name: Under which it is collected.
         value: A tensor with one element, or a number.
+        step: Which step sinks are told that it belongs to; by default the count of reports of
+            this name in the block, from 0.
 
     Raises:
-        OptimizerError: E-CONTRACT-011 in an optimizer's body.
+        OptimizerError: E-CONTRACT-011 in an optimizer's body, E-OPT-027 for more than one number.
     """
     if active() is not None:
         raise MetricInBody.raised(
@@ -156,5 +204,7 @@ def metric(name: str, value: Any) -> None:
             "`metric` is called in an optimizer's body",
             fix=f'write `diagnostic("{name}", value)`',
         )
+    if isinstance(value, Tensor) and value.numel() != 1:
+        raise _no_number("metric", name, value)
     for each in _RECORDS.get():
-        each.add(name, value)
+        each.add(name, value, step)

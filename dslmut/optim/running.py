@@ -61,6 +61,7 @@ class Runner:
         """Take over what another runner has traced and compiled; keys of ``ctx`` keep their values."""
         self._programs.update(before._programs)
         self._kernels.update(before._kernels)
+        self.counts.reports, self.counts.fresh = before.counts.reports, before.counts.fresh
         self.schedules.inherit(before.schedules)
         self.numbers.extra = dict(before.numbers.extra)
 
@@ -335,26 +336,6 @@ class Runner:
             compiling.warn_uncompiled(rule, reason)
             self.option = False
             return compiling.kernel(program, count, reporting, inputs, False, self.counts.defers)
-
-    # -- diagnostics -------------------------------------------------------------------------
-
-    def diagnostics(self) -> dict[str, dict[str, float]]:
-        """Return name, parameter and number of the last reports; all are read at once."""
-        self.settle()
-        rows = [
-            (item.name, names, vector)
-            for members, names, vectors in self.counts.reports
-            for item, vector in zip(members, vectors)
-        ]
-        if not rows:
-            return {}
-        numbers = iter(torch.cat([v for _, _, v in rows]).tolist())
-        found: dict[str, dict[str, float]] = {}
-        for parameter, names, _ in rows:
-            for name in names:
-                found.setdefault(name, {})[parameter] = next(numbers)
-        order = {item.name: item.number for item in self.items}
-        return {n: dict(sorted(v.items(), key=lambda x: order[x[0]])) for n, v in found.items()}
 
 
 def _updates(states: States, item: Item) -> int:

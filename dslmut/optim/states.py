@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, overload
@@ -14,6 +15,7 @@ from dslmut.diagnostics.codes.optimizers import BadResult, BadState
 from dslmut.diagnostics.model import Span
 from dslmut.diagnostics.raising import user_span
 from dslmut.functions.locate import heading, returning
+from dslmut.optim import naming
 from dslmut.optim.trace import State, Tracer, active
 
 _RESERVED = re.compile(r"state\.\d+")
@@ -127,6 +129,9 @@ def optimizer_update(param: Tensor, /, *pairs: tuple[Tensor, Tensor], **states: 
     Example:
         A body ends in ``return optimizer_update(param - lr * v, velocity=v)``.
     """
+    tracer = active()
+    if tracer is not None:
+        naming.note(tracer, sys._getframe(1))
     return Update(param, pairs, states, user_span())
 
 

@@ -89,6 +89,7 @@ class Recording:
     wide: dict[str, Tensor] = field(default_factory=dict)
     branches: dict[Expression, bool] = field(default_factory=dict)
     diagnostics: dict[str, Any] = field(default_factory=dict)
+    names: dict[Expression, str] = field(default_factory=dict)
     reads_identity: bool = False
     key: Tensor | None = None
     draws: int = 0

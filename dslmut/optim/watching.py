@@ -24,6 +24,7 @@ from dslmut.functions.locate import heading
 if TYPE_CHECKING:
     from dslmut.optim.trace import Tracer
 
+from dslmut.optim import naming
 from dslmut.optim.scalars import Scalar
 from dslmut.optim.widening import is_low
 
@@ -109,6 +110,7 @@ class Watcher(TorchFunctionMode):
         for value in flat:
             if isinstance(value, Tensor) and not isinstance(value, FakeTensor):
                 raise self.tracer.captured(value)
+        naming.note(self.tracer, sys._getframe(1))
         self.tracer.calling = _called(func)
         try:
             if any(isinstance(value, Scalar) for value in flat):

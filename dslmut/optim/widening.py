@@ -138,7 +138,7 @@ class _Widening:
         values = fx.map_arg((args, kwargs), lambda n: n.meta["val"])
         result = node.target(*values[0], **values[1])  # pyright: ignore[reportCallIssue]
         new = self.graph.create_node("call_function", node.target, args, kwargs, node.name)
-        new.meta["val"] = result
+        new.meta |= {**node.meta, "val": result}
         return new
 
     def _to(self, node: fx.Node, dtype: torch.dtype | None) -> fx.Node:

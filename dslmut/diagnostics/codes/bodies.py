@@ -345,6 +345,52 @@ class ChangingTrace(Code):
     why = "the body is traced once, so that it has to be the same each time"
 
 
+class BadReport(Code):
+    """A diagnostic or a metric is not one number under one name
+
+    Diagnostics are computed for each parameter, and each has a name of its own. What is reported
+    is a single number: a norm, a mean, a largest value.
+
+    ## Example
+
+    ```python
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Update, diagnostic, optimizer, optimizer_update
+
+
+    @optimizer
+    def descent(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1) -> Update:
+        diagnostic("gradient", grad)  # error: E-OPT-027
+        return optimizer_update(param - lr * grad)
+
+
+    opt = descent(nn.Linear(3, 2))
+    ```
+
+    ## Instead
+
+    ```python
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Update, diagnostic, optimizer, optimizer_update
+
+
+    @optimizer
+    def descent(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1) -> Update:
+        diagnostic("gradient", grad.norm())
+        return optimizer_update(param - lr * grad)
+
+
+    opt = descent(nn.Linear(3, 2))
+    ```
+    """
+
+    code = "E-OPT-027"
+    error = OptimizerError
+    why = "diagnostics and metrics are numbers over the steps, each under a name"
+
+
 class MetricInBody(Code):
     """A metric and a diagnostic are exchanged
 

@@ -1,0 +1,88 @@
+"""What a bound optimizer shows of its insides: diagnostics, where they go, and update graphs."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+
+from dslmut.optim.printing import readable
+from dslmut.optim.reports import Sink, Sinks
+from dslmut.optim.running import Runner
+
+
+class Inspected:
+    """The part of ``OptState`` that people look at."""
+
+    _runner: Runner | None
+    _sinks: Sinks
+
+    def _current_runner(self) -> Runner:
+        raise NotImplementedError
+
+    def _settle(self) -> None:
+        raise NotImplementedError
+
+    @property
+    def diagnostics(self) -> Mapping[str, Mapping[str, float]]:
+        """Return the diagnostics of the last step that computed them: name, parameter, number.
+
+        They are read when they are first asked for, with one wait for each device. Parameters
+        that had no gradient at that step are not among them.
+        """
+        assert self._runner is not None
+        self._settle()
+        return self._runner.counts.reports.numbers()
+
+    def attach(self, sink: Sink) -> None:
+        """Give the diagnostics of each step that computes them to a function, too.
+
+        Args:
+            sink: Takes the number of the step, from 0, and ``{name: {parameter: number}}``;
+                ``dslmut.optim.sinks`` has ready ones. It is called behind the step, in the order
+                of attachment. One that raises is detached with a warning: the step was made.
+                Copies and pickles of the optimizer have no sinks.
+        """
+        self._sinks.attach(sink)
+
+    def detach(self, sink: Sink) -> None:
+        """Take a sink away.
+
+        Args:
+            sink: As it was attached.
+
+        Raises:
+            ValueError: If it is not attached.
+        """
+        self._settle()
+        self._sinks.detach(sink)
+
+    def graph(self, name: str) -> str:
+        """Return the update graph of one parameter, for people.
+
+        Args:
+            name: Of the parameter.
+
+        Returns:
+            A text: what goes in, the scalars that are computed for each step, the operations in
+            plain notation and in the body's own names, where the results go, and diagnostics.
+
+        Raises:
+            KeyError: If there is no such parameter; it names the nearest one.
+        """
+        runner = self._current_runner()
+        items = {i.name: i for i in runner.items}
+        if name not in items:
+            near = difflib.get_close_matches(name, items, n=1, cutoff=0.3)
+            raise KeyError(
+                f"there is no parameter {name!r}; write `opt.graph({[*near, *items][0]!r})`"
+            )
+        item = items[name]
+        return readable(runner.program(item), name, runner.groups[item.group].definition.__name__)
+
+    def _deliver(self) -> None:
+        """Hand to the sinks what they have not got yet, of the steps that are known to count."""
+        assert self._runner is not None
+        fresh, self._runner.counts.fresh = self._runner.counts.fresh, []
+        for reports in fresh if self._sinks else ():
+            if reports.numbers():
+                self._sinks.deliver(reports.step, reports.numbers())
