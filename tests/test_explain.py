@@ -23,13 +23,13 @@ from tests.test_groups import RULES, Net, train
 
 TABLE = """\
   parameter         shape  dtype    decay  states                                   bytes  graph  note
-group 0: adamw(lr=0.01, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.0)
+group 0: adamw(lr=0.01, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.0, amsgrad=False, maximize=False)
   hidden.bias       4      float32  0.0    exp_avg (float32), exp_avg_sq (float32)     32      1
   norm.weight       4      float32  0.0    exp_avg (float32), exp_avg_sq (float32)     32      1
   norm.bias         4      float32  0.0    exp_avg (float32), exp_avg_sq (float32)     32      1
-group 1: momentum_sgd(lr=0.02, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False)
+group 1: momentum_sgd(lr=0.02, momentum=0.9, dampening=0.0, weight_decay=0.0, nesterov=False, maximize=False)
   embedding.weight  5x4    float32  0.0    velocity (float32)                          80      2  also head.weight
-group 2: sgd(lr=0.1, weight_decay=0.3)
+group 2: sgd(lr=0.1, weight_decay=0.3, maximize=False)
   hidden.weight     4x4    float32  0.3                                                 0      3
 5 parameters, 3 update graphs compiled into 3 kernels at the first step; states take 176 bytes"""
 
@@ -90,7 +90,7 @@ def test_schedules_and_numbers_of_now() -> None:
     section = opt.explain().sections[0]
     assert (
         section.heading
-        == "group 0: adamw(lr=warm, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.5)"
+        == "group 0: adamw(lr=warm, betas=(0.9, 0.999), eps=1e-08, weight_decay=0.5, amsgrad=False, maximize=False)"
     )
     assert {r.decay for r in section.rows} == {0.5}
 
@@ -192,7 +192,7 @@ def test_patterns_overrule() -> None:
 def test_the_groups_say_what_they_are() -> None:
     m = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
     first, rest = muon_groups(m, muon=sgd(lr=1), adamw=adamw())
-    assert repr(first) == "group(hidden matrices (1), optimizer=sgd(lr=1.0, weight_decay=0.0))"
+    assert repr(first) == f"group(hidden matrices (1), optimizer={sgd(lr=1)})"
     assert (first.optimizer, rest.optimizer) == (sgd(lr=1), adamw())
     assert groups(first, rest) == groups(*muon_groups(m, muon=sgd(lr=1), adamw=adamw()))
 

@@ -40,8 +40,8 @@ def check(module: ModuleType | str | os.PathLike[str], /) -> None:
         OSError: If a file cannot be read.
 
     Example:
-        >>> import steps
-        >>> dm.check(steps)
+        >>> from dslmut.examples import digits
+        >>> dm.check(digits)
     """
     found = list(_check(module, Project()))
     if found:

@@ -27,8 +27,10 @@ class Config:
             the environment says ``DSLMUT_CHECKS=0``. What is assigned to fields is always checked.
 
     Example:
+        >>> from dslmut.examples.digits import Mlp, accuracy
+        >>> m, x, y = Mlp.init(seed=0), torch.rand(2, 64), torch.tensor([3, 7])
         >>> with dm.config(checks=False):
-        ...     step(mut(m), x, y)
+        ...     share = accuracy(m, x, y)
     """
 
     __slots__ = ("checks",)

@@ -116,7 +116,7 @@ def group(*selectors: Selector, optimizer: Configured) -> Selection:
     Example:
         >>> from dslmut.optim import sgd
         >>> group("*.bias", optimizer=sgd(lr=0.1))
-        group('*.bias', optimizer=sgd(lr=0.1, weight_decay=0.0))
+        group('*.bias', optimizer=sgd(lr=0.1, weight_decay=0.0, maximize=False))
     """
     if isinstance(optimizer, Optimizer):
         name = optimizer.__name__

@@ -118,7 +118,7 @@ def gradient_transform(
         ... def scaled(param: Tensor, grad: Tensor, ctx: Ctx, factor: Hyper = 0.5) -> Tensor:
         ...     return schedule_value(factor, ctx) * grad
         >>> chain(scaled(0.1), sgd(lr=1.0))
-        chain(scaled(factor=0.1), sgd(lr=1.0, weight_decay=0.0))
+        chain(scaled(factor=0.1), sgd(lr=1.0, weight_decay=0.0, maximize=False))
     """
     return _defined(rule, "gradient", sys._getframe(1).f_locals)
 
@@ -144,7 +144,7 @@ def update_transform(
         ... def halved(param: Tensor, grad: Tensor, new: Tensor, ctx: Ctx) -> Tensor:
         ...     return (param + new) / 2
         >>> chain(sgd(lr=1.0), halved())
-        chain(sgd(lr=1.0, weight_decay=0.0), halved())
+        chain(sgd(lr=1.0, weight_decay=0.0, maximize=False), halved())
     """
     return _defined(rule, "parameter", sys._getframe(1).f_locals)
 
