@@ -156,7 +156,7 @@ def check_parameters(parameters: Sequence[Any], groups: Sequence[dict[str, Any]]
                 f"a parameter of shape {list(p.shape)} is expanded: several elements share one place",
                 "make it dense: `nn.Parameter(tensor.clone())`",
             )
-        if p.is_conj() or p.is_neg():
+        if not is_lazy(p) and (p.is_conj() or p.is_neg()):
             raise bad_binding(
                 f"a parameter of shape {list(p.shape)} is a conjugate or negative view of another tensor",
                 "give it memory of its own: `nn.Parameter(tensor.resolve_conj().resolve_neg())`",

@@ -16,7 +16,7 @@ from dslmut.optim.matching import SavedGroups, count, foreign, warn
 if TYPE_CHECKING:
     from dslmut.optim.numbers import Group
 
-_NO_SETTINGS = OWN | {"params", "param_names"}
+_NO_SETTINGS = (OWN - {"seed"}) | {"params", "param_names"}
 
 
 def settings(
