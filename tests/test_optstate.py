@@ -311,12 +311,6 @@ def test_a_copy_keeps_the_keys_of_ctx() -> None:
     assert q.item() == -6
 
 
-def test_complex_parameters_are_refused() -> None:
-    p = nn.Parameter(torch.ones(2, dtype=torch.complex64))
-    with pytest.raises(OptimizerError, match="E-OPT-005(.|\n)*view_as_real"):
-        eager(adamw(lr=0.1), [p])
-
-
 @pytest.mark.parametrize(("target", "words"), [
     ({nn.Parameter(torch.ones(1))}, "a set of parameters"), ({"params": []}, "a dictionary"),
     ([{"lr": 0.1}], "has no `params`"), (nn.ReLU(), "has no parameters"),

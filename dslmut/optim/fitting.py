@@ -18,7 +18,8 @@ def fit_gradient(item: Item, gradient: Tensor) -> Tensor:
     """Return a gradient laid out as its parameter is.
 
     Raises:
-        OptimizerError: E-OPT-005 for one that is sparse or of another shape.
+        OptimizerError: E-OPT-005 for one that is sparse or of another shape, or complex where the
+            parameter is real.
     """
     parameter = item.parameter
     if gradient.layout is not torch.strided or gradient.shape != parameter.shape:
@@ -28,6 +29,13 @@ def fit_gradient(item: Item, gradient: Tensor) -> Tensor:
             f"{gradient.layout}, the parameter shape {list(parameter.shape)}",
             fix="use dense gradients of the parameter's shape, as in `nn.Embedding(sparse=False)`",
         )
+    if gradient.is_complex() and not parameter.is_complex():
+        raise BadBinding.raised(
+            user_span(),
+            f"the gradient of `{item.name}` is complex, and the parameter is real",
+            fix="give its real part, `gradient.real`, if that is what the loss depends on",
+        )
+    gradient = gradient.resolve_conj().resolve_neg()  # kernels read memory as it is
     same = gradient.stride() == parameter.stride() and gradient.dtype is parameter.dtype
     if same and gradient.device == parameter.device:
         return gradient

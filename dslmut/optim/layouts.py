@@ -14,7 +14,7 @@ except ImportError:  # another torch
 
 def layout(tensor: Tensor) -> Hashable:
     """Return all that a kernel is compiled for."""
-    return (tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+    return (tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.is_neg())
 
 
 class Layouts:

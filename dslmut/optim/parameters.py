@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from dslmut.diagnostics.codes.optimizers import BadBinding
@@ -155,12 +156,17 @@ def check_parameters(parameters: Sequence[Any], groups: Sequence[dict[str, Any]]
                 f"a parameter of shape {list(p.shape)} is expanded: several elements share one place",
                 "make it dense: `nn.Parameter(tensor.clone())`",
             )
-        if p.is_complex():
+        if not is_lazy(p) and (p.is_conj() or p.is_neg()):
             raise bad_binding(
-                f"a parameter of shape {list(p.shape)} is complex, which no rule is written for yet",
-                "keep it as pairs of reals, `torch.view_as_real(p)`, or update it by `torch.optim`",
+                f"a parameter of shape {list(p.shape)} is a conjugate or negative view of another tensor",
+                "give it memory of its own: `nn.Parameter(tensor.resolve_conj().resolve_neg())`",
             )
-        if not p.is_floating_point():
+        if p.dtype is torch.complex32:
+            raise bad_binding(
+                f"a parameter of shape {list(p.shape)} holds torch.complex32, which torch hardly computes with",
+                "keep it as `torch.complex64`",
+            )
+        if not (p.is_floating_point() or p.is_complex()):
             raise bad_binding(f"a parameter holds {p.dtype}, which has no gradient", "leave it out")
         seen.add(id(p))
 

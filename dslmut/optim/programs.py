@@ -14,11 +14,13 @@ from torch._subclasses.fake_tensor import (
 )
 
 from dslmut.diagnostics.codes.bodies import ChangingTrace, NumberFromTensor
+from dslmut.diagnostics.codes.optimizers import BadBinding
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import raised_span
 from dslmut.functions.locate import heading
 from dslmut.optim.drawing import KEY, stored
 from dslmut.optim.expressions import Expression, Number, calls, evaluate
+from dslmut.optim.pairs import mixing_operation
 from dslmut.optim.states import results
 from dslmut.optim.trace import State, Subject, Tracer
 from dslmut.optim.watching import unchanged_generators
@@ -44,6 +46,7 @@ class Program:
         diagnostics: Their names.
         personal: Whether the body looked at the parameter's name, index or group.
         calls: Whether a schedule is called for its numbers or branches.
+        paired: Whether it takes the parameter and what belongs to it as pairs of reals.
         draws: Whether it has random numbers, and so the parameter's key as its last input but
             for the scalars.
         text: The same for programs whose tensor programs compute the same.
@@ -58,6 +61,7 @@ class Program:
     diagnostics: tuple[str, ...]
     personal: bool
     calls: bool
+    paired: bool
     draws: bool
     text: str
     names: Mapping[Expression, str]
@@ -122,6 +126,8 @@ def _traced(
             update = definition.rule(param, grad, tracer.context(), **given)
             new, states = results(tracer, update, definition.rule)
             outputs = _stored(tracer, [new, *states])
+            if subject.paired:
+                _check_elementwise(definition, subject, outputs[0][: 1 + len(states)])
         return _finished(tracer, *outputs)
     except DslmutError:
         raise
@@ -142,12 +148,27 @@ def _traced(
 def _stored(tracer: Tracer, values: list[Tensor]) -> tuple[list[fx.Node], list[torch.dtype]]:
     """Return the outputs, first the new values, and the dtypes that these are stored in."""
     recording = tracer.recording
-    dtypes = [tracer.subject.dtype, *(s.dtype for s, _ in recording.states)]
+    dtypes = [tracer.subject.dtype, *(value.dtype for _, value in recording.states)]
     if tracer.by_chance:
         values[0] = stored(tracer, values[0])
     if not needs_widening(recording.graph):
         values = [v if v.dtype is d else v.to(d) for v, d in zip(values, dtypes)]
     return [tracer.node_of(v) for v in [*values, *recording.diagnostics.values()]], dtypes
+
+
+def _check_elementwise(
+    definition: Optimizer[...], subject: Subject, results_: list[fx.Node]
+) -> None:
+    """Refuse a rule that mixes elements for a complex parameter (E-OPT-005)."""
+    mixing = mixing_operation(results_)
+    if mixing is not None:
+        raise BadBinding.raised(
+            heading(definition.source),  # pyright: ignore[reportArgumentType]
+            f"`{subject.name}` is complex, and `{definition.__name__}` mixes its elements by `{mixing}`",
+            fix="give it to a rule that treats each element by itself, as `adamw` and `momentum_sgd` do",
+            why="a complex tensor is updated as pairs of reals, `torch.view_as_real(p)`, "
+            "whose norms and products are not those of complex numbers",
+        )
 
 
 def _finished(tracer: Tracer, outputs: list[fx.Node], dtypes: list[torch.dtype]) -> Program:
@@ -168,6 +189,7 @@ def _finished(tracer: Tracer, outputs: list[fx.Node], dtypes: list[torch.dtype])
         tuple(recording.diagnostics),
         recording.reads_identity,
         calls([*recording.scalars, *recording.branches]),
+        tracer.subject.paired,
         any(n.op == "placeholder" and n.name == KEY for n in graph.nodes),
         text,
         recording.names,

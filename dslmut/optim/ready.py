@@ -12,6 +12,7 @@ from dslmut.optim import compiling
 from dslmut.optim.fitting import fit_gradient
 from dslmut.optim.layouts import Layouts
 from dslmut.optim.numbers import Item, Slot
+from dslmut.optim.pairs import as_reals
 from dslmut.optim.plan import Call, Entry
 from dslmut.optim.programs import Program
 from dslmut.optim.stepwide import Wide
@@ -98,8 +99,8 @@ def inputs_of(
         inputs += [w.tensor for w in wide]
     for number, item in enumerate(items):
         own = states[item.parameter]
-        inputs += [item.parameter, gradients[item.number]]
-        inputs += [own[s.name] for s in program.states]
+        tensors = [item.parameter, gradients[item.number], *(own[s.name] for s in program.states)]
+        inputs += map(as_reals, tensors) if program.paired else tensors
         inputs += keys[number : number + 1]
     return inputs
 

@@ -16,6 +16,7 @@ from dslmut.diagnostics.model import Span
 from dslmut.diagnostics.raising import user_span
 from dslmut.functions.locate import heading, returning
 from dslmut.optim import naming
+from dslmut.optim.pairs import complex_layout
 from dslmut.optim.trace import State, Tracer, active
 
 _RESERVED = re.compile(r"state\.\d+")
@@ -50,10 +51,10 @@ def defstate(*arguments: Any) -> Tensor:
     name, init = arguments if named else (_unnamed(tracer), arguments[0])
     _check_name(tracer, name, named)
     tracer.check_zero(name, init)
-    stride = _dense(init)
-    state = State(tracer.own(name), tuple(init.shape), stride, init.dtype)
-    value = tracer.placeholder(_identifier(state.name), state.shape, stride, init.dtype)
-    tracer.recording.states.append((state, value))
+    own, seen = tracer.own(name), (tuple(init.shape), _dense(init), init.dtype)
+    value = tracer.placeholder(_identifier(own), *seen)
+    whole = tracer.subject.paired and seen[0] == tracer.subject.shape and complex_layout(*seen)
+    tracer.recording.states.append((State(own, *(whole or seen)), value))
     return value
 
 

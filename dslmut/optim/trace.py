@@ -23,6 +23,7 @@ from dslmut.diagnostics.raising import user_span
 from dslmut.optim import drawing, mixing, zeros
 from dslmut.optim.context import CONSTANTS, FIXED, WHOLE, WIDE, Ctx, not_in_schedules
 from dslmut.optim.expressions import Expression, Number, called
+from dslmut.optim.pairs import as_reals
 from dslmut.optim.scalars import NeedsNumber, Scalar, Unread
 from dslmut.optim.stepwide import wide_dtype
 from dslmut.optim.watching import Recorder, Watcher
@@ -33,7 +34,7 @@ aten = torch.ops.aten
 
 @dataclass(frozen=True)
 class State:
-    """A declared state of one parameter; it starts as zeros."""
+    """A declared state of one parameter, as it is stored; it starts as zeros."""
 
     name: str
     shape: tuple[int, ...]
@@ -58,10 +59,11 @@ class Subject:
         name: Its full name.
         index: Its number in the optimizer.
         group: The number of its group.
-        shape: Its sizes.
+        shape: Its sizes, as the body sees them.
         stride: Its strides.
         dtype: Its dtype.
         device: Where it is.
+        paired: Whether it is complex, and seen as pairs of reals.
     """
 
     name: str
@@ -71,12 +73,14 @@ class Subject:
     stride: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
+    paired: bool = False
 
     @staticmethod
     def of(parameter: Tensor, name: str, index: int, group: int) -> Subject:
         """Describe a parameter."""
-        shape, stride = tuple(parameter.shape), tuple(parameter.stride())
-        return Subject(name, index, group, shape, stride, parameter.dtype, parameter.device)
+        seen, paired = as_reals(parameter), parameter.is_complex()
+        shape, stride = tuple(seen.shape), tuple(seen.stride())
+        return Subject(name, index, group, shape, stride, seen.dtype, seen.device, paired)
 
 
 @dataclass

@@ -190,9 +190,9 @@ class BadBinding(Code):
     """The optimizer cannot be bound to this
 
     An optimizer is bound to a model, to its parameters or named parameters, or to groups of them
-    as in `torch.optim`. Each parameter is a dense leaf of real numbers, stands in one group only,
-    and has a name of its own if it has one, since states are saved by name. A step refuses sparse
-    gradients under this code too.
+    as in `torch.optim`. Each parameter is a dense leaf, stands in one group only, and has a name of
+    its own if it has one, since states are saved by name. A complex one needs a rule that treats
+    each element by itself. A step refuses sparse gradients under this code too.
 
     ## Example
 
