@@ -87,6 +87,8 @@ def _analyse(source: Source, definition: Definition, resolver: Resolver, extern:
         found += escape.check_escapes(facts, signature, source)
         found += fresh.check_fresh(facts, signature, source)
         found += differentiating.check_differentiation(facts, source)
+        if signature.mut_names:  # a training step, and no helper of a body
+            found += optimizers.check_outside(source, definition.node, resolver)
     return Analysis(signature, facts, tuple(_unique(found)), summary)
 
 
@@ -135,6 +137,7 @@ def check_source(source: Source, file: ModuleFile) -> list[Diagnostic]:
     """Check every function of a module, and the calls in its plain code."""
     found = list(_check_plain(source, file))
     found += bodies.check_bodies(source, StaticResolver(file))
+    found += optimizers.check_outside(source, source.tree, StaticResolver(file))
     for definition in source.definitions:
         resolver = StaticResolver(file, definition)
         node = definition.node

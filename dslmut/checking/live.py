@@ -87,8 +87,9 @@ class LiveResolver:
             return self._text.member(owner, name)
         found = inspect.getattr_static(owner.handle, name, _MISSING)
         if found is _MISSING:
-            # Perhaps made when it is asked for; only our own are known to be harmless.
-            return wellknown.well_known(f"{owner.name}.{name}")
+            # Perhaps made when it is asked for, as `np.random` is: that is not done from here.
+            dotted = f"{owner.name}.{name}"
+            return wellknown.well_known(dotted) or _submodule(dotted)
         return entity_from(found, name, owner.name)
 
     def imported(self, module: str, name: str | None, level: int) -> Entity | None:
@@ -109,6 +110,13 @@ class LiveResolver:
         if owner is None or not owner.bases:
             return None
         return definitions.base_of(owner.bases[0], self)
+
+
+def _submodule(dotted: str) -> Module | None:
+    """Return a module that is loaded, or has a file, where its package does not know it yet."""
+    if dotted in sys.modules:
+        return Module(dotted, sys.modules[dotted])
+    return Module(dotted) if _project().exists(dotted, None) else None
 
 
 @functools.cache

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from dslmut.checking.resolve import Resolver, last_name
-from dslmut.checking.scopes import is_generator
+from dslmut.checking.entities import Word
+from dslmut.checking.resolve import Resolver, entity_of, last_name
+from dslmut.checking.scopes import is_generator, own_nodes
 from dslmut.checking.source import Definition, Source
 from dslmut.checking.tracing.body import Body
 from dslmut.checking.tracing.things import Path, Sort, Thing
-from dslmut.diagnostics.codes.optimizers import BadResult, NotADefinition
+from dslmut.diagnostics.codes.bodies import MetricInBody
+from dslmut.diagnostics.codes.optimizers import BadResult, BadState, NotADefinition
 from dslmut.diagnostics.model import Diagnostic, Position, Span
 
 
@@ -131,3 +133,28 @@ def falls(block: list[ast.stmt]) -> bool:
 
 def _takes_all(case: ast.match_case) -> bool:
     return isinstance(case.pattern, ast.MatchAs) and not (case.pattern.pattern or case.guard)
+
+
+# -- outside of bodies ---------------------------------------------------------------------------
+
+
+def check_outside(source: Source, scope: ast.AST, resolver: Resolver) -> Iterator[Diagnostic]:
+    """E-CONTRACT-011 and E-OPT-003 for words of a body in code that certainly is none.
+
+    Args:
+        source: The text.
+        scope: A module, or a function that changes a model: a training step.
+        resolver: Of the names in it.
+    """
+    for node in own_nodes(scope):
+        word = entity_of(node.func, resolver) if isinstance(node, ast.Call) else None
+        if not isinstance(node, ast.Call) or not isinstance(word, Word):
+            continue
+        if word.name in ("diagnostic", "update_diagnostics"):
+            message = f"`{word.name}` is called outside of an optimizer's body"
+            fix = "in a training step or a loss, write `metric(name, value)`"
+            yield MetricInBody.at(source.span(node), message, fix=fix)
+        elif word.name == "defstate":
+            message = "`defstate` is called outside of an optimizer's body"
+            fix = "call it in a function that is decorated with `@optimizer`, or in a helper of one"
+            yield BadState.at(source.span(node), message, fix=fix)

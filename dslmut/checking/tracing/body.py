@@ -45,7 +45,8 @@ class Body:
         self.source, self.resolver, self.node, self.found = source, resolver, node, found
         self.around, self.quiet = (*around, node), quiet
         self.path: Path = path
-        self.alive = True
+        self.alive, self.root, self.followed = True, self, 0
+        self._known: dict[int, tuple[ast.expr, Thing]] = {}
         self.own = bound_names(node, True)
         self.shared = rebound_inside(node)
         self.returned: list[tuple[ast.Return, Thing]] = []
@@ -67,8 +68,15 @@ class Body:
     # -- values ------------------------------------------------------------------------------
 
     def evaluate(self, node: ast.expr | None) -> Thing:
-        """Return what an expression is for certain, and say what evaluating it does wrong."""
-        return UNKNOWN if node is None else expressions.evaluate(self, node)
+        """Return what an expression is for certain, and say what evaluating it does wrong.
+
+        Asked for again within its statement, it is not evaluated again: it may declare states.
+        """
+        if node is None:
+            return UNKNOWN
+        if id(node) not in self._known:
+            self._known[id(node)] = (node, expressions.evaluate(self, node))
+        return self._known[id(node)][1]
 
     def truth(self, node: ast.expr) -> object:
         """Ask for the truth of an expression; return it where it is known, else None."""
@@ -150,6 +158,7 @@ class Body:
         self.path, self.alive = met or self.path, met is not None
 
     def _statement(self, node: ast.stmt) -> None:
+        self._known.clear()
         match node:
             case ast.Assign(targets=targets, value=value):
                 thing = self.evaluate(value)
@@ -221,6 +230,7 @@ class Body:
     def _loop(self, node: ast.For | ast.AsyncFor | ast.While, target: ast.expr | None) -> None:
         if isinstance(node, ast.While):
             self.truth(node.test)
+            self._known.clear()
         self.path.forget(_bound_in(node.body))
         endless = isinstance(node, ast.While) and self.truth(node.test) is True
         start = self.path.fork()

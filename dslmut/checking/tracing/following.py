@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 DEEPEST = 6
 """So many helpers are followed one from the other."""
 
+MOST = 200
+"""So many calls are followed in all from one body."""
+
 
 def follow(body: Body, call: ast.Call, things: list[Thing], node: FunctionNode) -> Thing:
     """Return what a function gives that is defined in the body itself."""
@@ -41,7 +44,9 @@ def _followed(
 ) -> Thing:
     """Run through a helper; what it declares is declared by the body, what it does wrong as well."""
     unreadable = isinstance(node, ast.AsyncFunctionDef) or is_generator(node)
-    if unreadable or _is_decorated(node) or node in body.around or len(body.around) > DEEPEST:
+    body.root.followed += 1
+    endless = node in body.around or len(body.around) > DEEPEST or body.root.followed > MOST
+    if unreadable or _is_decorated(node) or endless:
         body.path.open = True
         return UNKNOWN
     from dslmut.checking.tracing.body import Body
@@ -51,6 +56,7 @@ def _followed(
     inner = Body(
         source, resolver, node, path.fork(), body.found, body.around, body.quiet or elsewhere
     )
+    inner.root = body.root
     if isinstance(node, ast.Lambda):
         result = inner.evaluate(node.body)
         ends: list[Path | None] = [inner.path]
