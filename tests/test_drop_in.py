@@ -23,7 +23,7 @@ from torch.optim.optimizer import (
 )
 from torch.utils._pytree import tree_flatten
 
-from dslmut import Curriculum, OptimizerError, OptState
+from dslmut import Curriculum, OptimizerError, OptState, optim
 from dslmut.optim import adamw, momentum_sgd, sgd
 
 X = torch.linspace(-1, 1, 15, dtype=torch.float64).reshape(5, 3)
@@ -510,7 +510,8 @@ class Script:
     def do_numbers(self) -> None:
         group = self.group()
         group["lr"] = self.random.choice([0.01, 0.02, 0.05])
-        group["weight_decay"] = self.random.choice([0.0, 0.02])
+        if "weight_decay" in group:
+            group["weight_decay"] = self.random.choice([0.0, 0.02])
         if "betas" in group:
             group["betas"] = (self.random.choice([0.7, 0.9]), 0.95)
         elif group.get("momentum"):
@@ -586,6 +587,22 @@ def test_scripts_made_at_random(rule: str, seed: int) -> None:
     equal(ours.model, theirs.model)
     for p, q in zip(ours.spare, theirs.spare):
         torch.testing.assert_close(p, q, rtol=1e-9, atol=1e-10)
+
+
+OTHERS = {"adam": "Adam", "radam": "RAdam", "adamax": "Adamax", "adagrad": "Adagrad", "adadelta": "Adadelta",
+          "rmsprop": "RMSprop", "rprop": "Rprop"}  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("rule", OTHERS)
+def test_scripts_made_at_random_with_the_other_optimizers(rule: str, seed: int) -> None:
+    ours = Script(seed, lambda p: getattr(optim, rule)(lr=0.01).bind(p, compile=False))
+    theirs = Script(seed, lambda p: getattr(torch.optim, OTHERS[rule])(p, lr=0.01))
+    for script in (ours, theirs):
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "the file", UserWarning)
+            script.run(25)
+    equal(ours.model, theirs.model)
 
 
 # -- names that are wrong ------------------------------------------------------------------------

@@ -340,8 +340,7 @@ def unknown(definition: Declaring, name: str) -> DslmutError:
     near = near or [n for n in known if n.endswith(f".{name}")]  # of a part of a chain
     near = near or difflib.get_close_matches(name, known, n=1)
     fix = f"write `{near[0]}=...`" if near else "leave it out"
-    known_elsewhere = near or name in FOREIGN
-    of_the_run = [] if known_elsewhere else difflib.get_close_matches(name, _RUN, n=1)
+    of_the_run = [] if near else difflib.get_close_matches(name, _RUN, n=1, cutoff=0.75)
     if of_the_run:
         fix = f"it belongs to the run: write `{rule}(...).bind(model, {of_the_run[0]}=...)`"
     elif name in FOREIGN and not near:

@@ -216,24 +216,14 @@ class Runner:
     ) -> tuple[list[int], list[Mapping[str, Any]]]:
         """Return the different numbers that there are, and the place of those of each parameter.
 
-        Groups with the same rule and the same settings share them, and so their calls.
+        Groups never share them, however equal they are now: when a scheduler drives them apart,
+        calls of other sizes would have to be compiled.
 
         Args:
             kinds: The group of each parameter, the number of its update, and its open steps.
         """
-        known: dict[Hashable, int] = {}
-        equal: dict[Hashable, int] = {}
-        classes: list[Mapping[str, Any]] = []
-        for kind in kinds:
-            if kind in known:
-                continue
-            number, updates, history = kind
-            group, numbers = self.groups[number], self.numbers.of(number, updates)
-            settings = (group.definition, group.fixed(), tuple(numbers.values()), history)
-            known[kind] = equal.setdefault(settings, len(classes))
-            if known[kind] == len(classes):
-                classes.append(numbers)
-        return [known[k] for k in kinds], classes
+        places = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+        return [places[k] for k in kinds], [self.numbers.of(*kind[:2]) for kind in places]
 
     def _holds(self, steps: Steps, inputs: Sequence[Mapping[str, Any]]) -> bool:
         """Say whether all bodies of a plan would take the same branches at this step."""
