@@ -33,7 +33,7 @@ from dslmut import (
     optimizer,
     optimizer_update,
 )
-from dslmut.optim import adamw, momentum_sgd, schedule_value, sgd
+from dslmut.optim import adamw, momentum_sgd, rmsprop, schedule_value, sgd
 
 X = torch.linspace(-1, 1, 15).reshape(5, 3)
 
@@ -511,13 +511,67 @@ def test_a_file_that_does_not_fit_changes_nothing(make: Callable[[], Any], messa
     assert everything(opt) == everything(twin)
 
 
-def test_a_state_that_a_rule_does_not_declare_is_refused() -> None:
-    opt = eager(adamw(lr=0.1), net())
+@pytest.mark.parametrize("rule", [adamw(), momentum_sgd(), sgd(), rmsprop()], ids=str)
+def test_a_state_that_a_rule_does_not_declare_is_refused(rule: Any) -> None:
+    """On none of its branches: `if weight_decay` does not let it in."""
+    opt = eager(rule, net())
     file, before = saved(opt), everything(opt)
     file["state"][0]["extra"] = X
     with pytest.raises(OptimizerError, match="E-OPT-007(.|\n)*a state `extra` of `0.weight`"):
         opt.load_state_dict(file)
     assert everything(opt) == before
+
+
+def test_a_renamed_state_is_an_error_with_its_new_name() -> None:
+    m, n = net(), net()
+    opt, again = eager(momentum_sgd(lr=0.1), m), eager(momentum_sgd(lr=0.1), n)
+    train(m, opt, 2)
+    file = saved(opt)
+    for s in file["state"].values():
+        s["speed"] = s.pop("velocity")
+    with pytest.raises(OptimizerError, match='s\\["velocity"\\] = s.pop\\("speed"\\)'):
+        again.load_state_dict(file)
+    for s in file["state"].values():
+        s["velocity"] = s.pop("speed")
+    again.load_state_dict(file)
+    assert follows(opt, m, again, n)
+
+
+@optimizer
+def in_phases(
+    param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1, share: Hyper = 0.0, slow: bool = True
+) -> Update:
+    """Have other states in the first steps, with a share, and as long as it is slow."""
+    g, states = grad, {}
+    if ctx.step < 2:
+        states["warm"] = defstate("warm", torch.zeros_like(param)) + grad
+        g = states["warm"]
+        if slow:
+            states["slow"] = defstate("slow", torch.zeros_like(param)) + 0.5 * grad
+            g = states["slow"]
+    elif share:
+        states["shared"] = share * defstate("shared", torch.zeros_like(param)) + grad
+        g = states["shared"]
+    return optimizer_update(param - schedule_value(lr, ctx) * g, **states)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 5])
+@pytest.mark.filterwarnings("ignore:dslmut. the file lacks `shared`:UserWarning")
+def test_states_of_branches_that_are_left_are_kept(at: int) -> None:
+    def go_on(m: nn.Module, opt: OptState[Any], steps: range) -> None:
+        for i in steps:
+            opt.param_groups[0].update(share=0.5 * (i == 3), slow=i < 1)
+            train(m, opt, 1, i)
+
+    m, n = net(), net()
+    whole, half = eager(in_phases(), m), eager(in_phases(), n)
+    go_on(m, whole, range(6))
+    go_on(n, half, range(at))
+    again = eager(in_phases(), n)
+    again.load_state_dict(saved(half))
+    assert bits(saved(again)["state"]) == bits(saved(half)["state"])
+    go_on(n, again, range(at, 6))
+    assert everything(again) == everything(whole)
 
 
 def test_a_state_of_another_kind_of_number_is_refused() -> None:
