@@ -103,7 +103,7 @@ def rich(
     last = defstate(torch.zeros_like(param))
     m = share * mean + (1 - share) * grad.float()
     shift = m / (1 - 0.9**ctx.updates) + 0.1 * ctx["loss"] + 0.01 * ctx.stage_progress
-    shift = shift.sign() if signed else shift
+    shift = shift.sign() if signed else shift + 0.1 * ctx.randn_like(m)
     diagnostic("size", m.norm())
     new = param - lr * shift.to(param.dtype) - 0.01 * last
     return optimizer_update(new, (last, grad), mean=m, seen=seen + 1)
@@ -125,6 +125,7 @@ class Run:
         rule = rich(share=falling)
         target = [{"params": self.named("a")}, {"params": self.named("b"), "lr": 0.02}]
         options: Any = {"curriculum": curriculum, "ctx": {"loss": 0.5}, "diagnostics_every": 3}
+        options |= {"rounding": "stochastic", "seed": 7 if step == 0 else 0}  # the file has it
         self.opt = rule.bind(target, compile=False, skip_nonfinite=True, **options)
         self.scheduler = lr_scheduler.ExponentialLR(self.opt, 0.9)
         if step > 3:
@@ -189,12 +190,13 @@ def test_a_run_goes_on_bit_for_bit_from_any_step(
     """pt 140900, optax 1036, optax 415: the progress is not lost; update k uses `schedule(k)`.
 
     With schedules, a scheduler, a curriculum, keys of `ctx`, diagnostics on every third step, a
-    group that is added, a parameter that is frozen now and then, gradients that come and go, and
-    a step that is left out because of one that is not finite.
+    group that is added, a parameter that is frozen now and then, gradients that come and go, a
+    step that is left out because of one that is not finite, random numbers, and rounding by chance.
     """
     seen, files = whole
     run = Run(at)
     run.load(files[at])
+    assert [g["seed"] for g in run.opt.param_groups] == [7] * len(run.opt.param_groups)
     for i in range(at, STEPS):
         run.step(i)
         expected = seen[i]
@@ -816,8 +818,9 @@ import sys, torch
 from torch import nn
 from dslmut.optim import adamw
 
-m = nn.Linear(3, 2)
-opt = adamw(lr=lambda ctx: 0.1 / ctx.updates).bind(m, compile=False)
+m = nn.Linear(3, 2).bfloat16()
+rule = adamw(lr=lambda ctx: 0.1 / ctx.updates)
+opt = rule.bind(m, rounding="stochastic", compile=False)
 model, state = torch.load(sys.argv[1])
 m.load_state_dict(model)
 opt.load_state_dict(state)
@@ -830,8 +833,9 @@ torch.save([m.state_dict(), opt.state_dict()], sys.argv[1])
 
 
 def test_a_run_goes_on_in_another_process(tmp_path: Any) -> None:
-    m = nn.Linear(3, 2)
-    opt = eager(adamw(lr=lambda ctx: 0.1 / ctx.updates), m)
+    """Random rounding, which does not depend on the process, included."""
+    m = nn.Linear(3, 2).bfloat16()
+    opt = eager(adamw(lr=lambda ctx: 0.1 / ctx.updates), m, rounding="stochastic", seed=3)
     for i in range(5):
         if i == 2:
             torch.save([m.state_dict(), opt.state_dict()], tmp_path / "run.pt")
