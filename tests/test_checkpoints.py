@@ -33,7 +33,7 @@ from dslmut import (
     optimizer,
     optimizer_update,
 )
-from dslmut.optim import adamw, momentum_sgd, schedule_value, sgd
+from dslmut.optim import adamw, momentum_sgd, rmsprop, schedule_value, sgd
 
 X = torch.linspace(-1, 1, 15).reshape(5, 3)
 
@@ -103,7 +103,7 @@ def rich(
     last = defstate(torch.zeros_like(param))
     m = share * mean + (1 - share) * grad.float()
     shift = m / (1 - 0.9**ctx.updates) + 0.1 * ctx["loss"] + 0.01 * ctx.stage_progress
-    shift = shift.sign() if signed else shift
+    shift = shift.sign() if signed else shift + 0.1 * ctx.randn_like(m)
     diagnostic("size", m.norm())
     new = param - lr * shift.to(param.dtype) - 0.01 * last
     return optimizer_update(new, (last, grad), mean=m, seen=seen + 1)
@@ -125,6 +125,7 @@ class Run:
         rule = rich(share=falling)
         target = [{"params": self.named("a")}, {"params": self.named("b"), "lr": 0.02}]
         options: Any = {"curriculum": curriculum, "ctx": {"loss": 0.5}, "diagnostics_every": 3}
+        options |= {"rounding": "stochastic", "seed": 7 if step == 0 else 0}  # the file has it
         self.opt = rule.bind(target, compile=False, skip_nonfinite=True, **options)
         self.scheduler = lr_scheduler.ExponentialLR(self.opt, 0.9)
         if step > 3:
@@ -189,12 +190,13 @@ def test_a_run_goes_on_bit_for_bit_from_any_step(
     """pt 140900, optax 1036, optax 415: the progress is not lost; update k uses `schedule(k)`.
 
     With schedules, a scheduler, a curriculum, keys of `ctx`, diagnostics on every third step, a
-    group that is added, a parameter that is frozen now and then, gradients that come and go, and
-    a step that is left out because of one that is not finite.
+    group that is added, a parameter that is frozen now and then, gradients that come and go, a
+    step that is left out because of one that is not finite, random numbers, and rounding by chance.
     """
     seen, files = whole
     run = Run(at)
     run.load(files[at])
+    assert [g["seed"] for g in run.opt.param_groups] == [7] * len(run.opt.param_groups)
     for i in range(at, STEPS):
         run.step(i)
         expected = seen[i]
@@ -511,13 +513,67 @@ def test_a_file_that_does_not_fit_changes_nothing(make: Callable[[], Any], messa
     assert everything(opt) == everything(twin)
 
 
-def test_a_state_that_a_rule_does_not_declare_is_refused() -> None:
-    opt = eager(adamw(lr=0.1), net())
+@pytest.mark.parametrize("rule", [adamw(), momentum_sgd(), sgd(), rmsprop()], ids=str)
+def test_a_state_that_a_rule_does_not_declare_is_refused(rule: Any) -> None:
+    """On none of its branches: `if weight_decay` does not let it in."""
+    opt = eager(rule, net())
     file, before = saved(opt), everything(opt)
     file["state"][0]["extra"] = X
     with pytest.raises(OptimizerError, match="E-OPT-007(.|\n)*a state `extra` of `0.weight`"):
         opt.load_state_dict(file)
     assert everything(opt) == before
+
+
+def test_a_renamed_state_is_an_error_with_its_new_name() -> None:
+    m, n = net(), net()
+    opt, again = eager(momentum_sgd(lr=0.1), m), eager(momentum_sgd(lr=0.1), n)
+    train(m, opt, 2)
+    file = saved(opt)
+    for s in file["state"].values():
+        s["speed"] = s.pop("velocity")
+    with pytest.raises(OptimizerError, match='s\\["velocity"\\] = s.pop\\("speed"\\)'):
+        again.load_state_dict(file)
+    for s in file["state"].values():
+        s["velocity"] = s.pop("speed")
+    again.load_state_dict(file)
+    assert follows(opt, m, again, n)
+
+
+@optimizer
+def in_phases(
+    param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.1, share: Hyper = 0.0, slow: bool = True
+) -> Update:
+    """Have other states in the first steps, with a share, and as long as it is slow."""
+    g, states = grad, {}
+    if ctx.step < 2:
+        states["warm"] = defstate("warm", torch.zeros_like(param)) + grad
+        g = states["warm"]
+        if slow:
+            states["slow"] = defstate("slow", torch.zeros_like(param)) + 0.5 * grad
+            g = states["slow"]
+    elif share:
+        states["shared"] = share * defstate("shared", torch.zeros_like(param)) + grad
+        g = states["shared"]
+    return optimizer_update(param - schedule_value(lr, ctx) * g, **states)
+
+
+@pytest.mark.parametrize("at", [1, 2, 3, 5])
+@pytest.mark.filterwarnings("ignore:dslmut. the file lacks `shared`:UserWarning")
+def test_states_of_branches_that_are_left_are_kept(at: int) -> None:
+    def go_on(m: nn.Module, opt: OptState[Any], steps: range) -> None:
+        for i in steps:
+            opt.param_groups[0].update(share=0.5 * (i == 3), slow=i < 1)
+            train(m, opt, 1, i)
+
+    m, n = net(), net()
+    whole, half = eager(in_phases(), m), eager(in_phases(), n)
+    go_on(m, whole, range(6))
+    go_on(n, half, range(at))
+    again = eager(in_phases(), n)
+    again.load_state_dict(saved(half))
+    assert bits(saved(again)["state"]) == bits(saved(half)["state"])
+    go_on(n, again, range(at, 6))
+    assert everything(again) == everything(whole)
 
 
 def test_a_state_of_another_kind_of_number_is_refused() -> None:
@@ -762,8 +818,9 @@ import sys, torch
 from torch import nn
 from dslmut.optim import adamw
 
-m = nn.Linear(3, 2)
-opt = adamw(lr=lambda ctx: 0.1 / ctx.updates).bind(m, compile=False)
+m = nn.Linear(3, 2).bfloat16()
+rule = adamw(lr=lambda ctx: 0.1 / ctx.updates)
+opt = rule.bind(m, rounding="stochastic", compile=False)
 model, state = torch.load(sys.argv[1])
 m.load_state_dict(model)
 opt.load_state_dict(state)
@@ -776,8 +833,9 @@ torch.save([m.state_dict(), opt.state_dict()], sys.argv[1])
 
 
 def test_a_run_goes_on_in_another_process(tmp_path: Any) -> None:
-    m = nn.Linear(3, 2)
-    opt = eager(adamw(lr=lambda ctx: 0.1 / ctx.updates), m)
+    """Random rounding, which does not depend on the process, included."""
+    m = nn.Linear(3, 2).bfloat16()
+    opt = eager(adamw(lr=lambda ctx: 0.1 / ctx.updates), m, rounding="stochastic", seed=3)
     for i in range(5):
         if i == 2:
             torch.save([m.state_dict(), opt.state_dict()], tmp_path / "run.pt")

@@ -296,6 +296,9 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
         self._settle()
         with torch.inference_mode(False):
             checkpoint.load(self.state, self._current_runner(), state_dict)
+        seeds = {g["seed"] for g in self.param_groups}
+        if len(seeds) == 1:  # so that groups that are added later have the run's, too
+            self._options = replace(self._options, seed=seeds.pop())
         for hook in self._optimizer_load_state_dict_post_hooks.values():
             hook(self)
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.optim import interchange
+from dslmut.optim.branching import declarable
 from dslmut.optim.fitting import check_state, fit_state
+from dslmut.optim.layouts import layout
 from dslmut.optim.matching import SavedGroups, count, foreign, groups_in, matched, warn
 from dslmut.optim.parameters import is_lazy
 from dslmut.optim.settings import settings
-from dslmut.optim.trace import State
+from dslmut.optim.trace import State, Subject
 
 if TYPE_CHECKING:
     from dslmut.optim.numbers import Item
@@ -50,8 +54,9 @@ def load(states: Any, runner: Runner, saved: Any) -> None:
     for group, values in zip(runner.groups, changes):
         group.shown.update(values)
     try:  # which states a rule declares may depend on its hyperparameters
+        possible = _Declarable(runner)
         loadings = [
-            _checked(item, runner, saved["state"].get(numbers[item.number], {}))
+            _checked(item, runner, saved["state"].get(numbers[item.number], {}), possible)
             for item in runner.items
         ]
         runner.numbers.adopt(groups)
@@ -135,13 +140,16 @@ class _Loading:
         return {**values, **others, "updates": self.updates}
 
 
-def _checked(item: Item, runner: Runner, saved: Mapping[str, Any]) -> _Loading:
+def _checked(
+    item: Item, runner: Runner, saved: Mapping[str, Any], possible: _Declarable
+) -> _Loading:
     """Check the states of one parameter.
 
     Args:
         item: The parameter.
         runner: Which knows what its rule declares.
         saved: Its states in the file, perhaps of another branch of the rule.
+        possible: Knows what the rule declares on other branches.
     """
     if is_lazy(item.parameter):
         if saved:
@@ -155,12 +163,9 @@ def _checked(item: Item, runner: Runner, saved: Mapping[str, Any]) -> _Loading:
     program = runner.program(item)
     declared = [s.name for s in program.states]
     unknown = [n for n in saved if n not in declared and n != "updates"]
-    if unknown and not program.branches:
-        listed = ", ".join(f"`{n}`" for n in declared) or "none"
-        raise foreign(
-            f"the file has a state `{unknown[0]}` of `{item.name}`; this rule declares {listed}",
-            "load it into an optimizer with the rule that it was saved from",
-        )
+    strange = [n for n in unknown if n not in possible.names(item, program.personal)]
+    if strange:
+        raise _undeclared(item, strange[0], declared, saved)
     for state in program.states:
         if saved.get(state.name) is not None:
             check_state(item, state, saved[state.name])
@@ -171,6 +176,42 @@ def _checked(item: Item, runner: Runner, saved: Mapping[str, Any]) -> _Loading:
     return _Loading(
         item, program.states, saved, count(saved.get("updates", 0), f"updates of `{item.name}`")
     )
+
+
+class _Declarable:
+    """What the rules of an optimizer may declare on other branches, looked up once for each kind."""
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._known: dict[Hashable, set[str]] = {}
+
+    def names(self, item: Item, personal: bool) -> set[str]:
+        """Return the names of states; a rule that looks at names may have others for each."""
+        key = (item.group, layout(item.parameter), item.number if personal else None)
+        if key not in self._known:
+            group, numbers = self._runner.groups[item.group], self._runner.numbers
+            subject = Subject.of(item.parameter, item.name, item.number, item.group)
+            values, inputs = group.hyperparameters(), numbers.of(item.group, 1)
+            found = declarable(group.definition, values, subject, inputs, numbers.keys)
+            self._known[key] = found
+        return self._known[key]
+
+
+def _undeclared(
+    item: Item, name: str, declared: Sequence[str], saved: Mapping[str, Any]
+) -> DslmutError:
+    """E-OPT-007 for a state that the rule does not have; it may have been renamed."""
+    listed = ", ".join(f"`{n}`" for n in declared) or "none"
+    lacking = [n for n in declared if n not in saved]
+    fix = "load it into an optimizer with the rule that it was saved from"
+    if lacking:
+        near = difflib.get_close_matches(name, lacking, n=1, cutoff=0.0)[0]
+        fix = (
+            f"if `{near}` is its new name, change it in the file before it is loaded: "
+            f'`s["{near}"] = s.pop("{name}")` for each `s` in `file["state"].values()`'
+        )
+    message = f"the file has a state `{name}` of `{item.name}`; this rule declares {listed}"
+    return foreign(message, fix)
 
 
 # -- groups --------------------------------------------------------------------------------------

@@ -47,10 +47,8 @@ def settings(
             continue
         if name in known:
             values[name] = fitted(group.definition, known[name], value)
-        elif (
-            name in (RESERVED | set(group.shown)) - _NO_SETTINGS
-        ):  # a scheduler's key, or somebody's own
-            values[name] = deepcopy(value)
+        elif name in (RESERVED | set(group.shown)) - _NO_SETTINGS:
+            values[name] = deepcopy(value)  # the seed, a scheduler's key, or somebody's own
         elif name not in RESERVED | FOREIGN:
             raise _unknown(group, name, agreed)
     kept = [n for n in known if n in differing and n not in schedules]

@@ -115,6 +115,7 @@ class Tracer:
         inputs: The numbers that ``ctx`` and the hyperparameters have now, for branches.
         keys: The keys of ``ctx`` that are numbers.
         by_chance: Whether a parameter of a low precision is rounded by chance.
+        outcomes: Of branches that are to come out so, whatever the numbers are.
     """
 
     def __init__(
@@ -123,9 +124,11 @@ class Tracer:
         inputs: Mapping[str, Number],
         keys: tuple[str, ...],
         by_chance: bool = False,
+        outcomes: Mapping[Expression, bool] | None = None,
     ) -> None:
         self.by_chance = by_chance and is_low(subject.dtype)
         self.subject, self.inputs, self.keys = subject, dict(inputs), keys
+        self._outcomes = outcomes or {}
         self.recording = Recording()
         self.fake = FakeTensorMode()
         self._nodes: dict[int, tuple[Tensor, fx.Node]] = {}
@@ -253,7 +256,7 @@ class Tracer:
     def branch(self, scalar: Scalar) -> bool:
         """Decide a branch on a scalar; the graph holds as long as the outcome does."""
         self._need_number()
-        outcome = bool(scalar.value)
+        outcome = self._outcomes.get(scalar.expression, bool(scalar.value))
         self.recording.branches[scalar.expression] = outcome
         return outcome
 
