@@ -13,19 +13,23 @@ from typing import Any
 import torch
 from torch import Tensor
 
+LOW = (torch.bfloat16, torch.float16)
+
 Formula = Callable[..., Tensor]
 
 
 class Reference:
     """Steps like an optimizer of torch, and computes by a formula.
 
-    A parameter in a low precision is rounded once a step, and so are its states.
+    A parameter in a low precision is rounded once a step, and so are its states, but for those
+    whose name begins with ``precise``.
 
     Args:
         formula: Of one parameter.
         params: The parameters.
         hyperparameters: Of the formula.
-        exact: Whether it computes in float64; else in the parameter's dtype.
+        exact: Whether it computes in float64, unless the parameter is in a low precision: then in
+            float32. If not, it computes in the parameter's dtype, or in float32.
     """
 
     def __init__(
@@ -42,7 +46,8 @@ class Reference:
                 continue
             self.updates[i] += 1
             state = self.states[i]
-            dtype = torch.float64 if self.exact else p.dtype
+            wide = self.exact and p.dtype not in LOW
+            dtype = torch.float64 if wide else torch.promote_types(p.dtype, torch.float32)
             new = self.formula(
                 p.detach().to(dtype),
                 p.grad.to(dtype),
@@ -50,14 +55,70 @@ class Reference:
                 self.updates[i],
                 **self.hyperparameters,
             )
-            if p.dtype in (torch.bfloat16, torch.float16):
-                state.update({k: v.to(p.dtype).double() for k, v in state.items()})
+            if p.dtype in LOW:
+                rounded = {k: v for k, v in state.items() if not k.startswith("precise")}
+                state.update({k: v.to(p.dtype).to(dtype) for k, v in rounded.items()})
             p.detach().copy_(new)
 
 
 def by(formula: Formula, exact: bool = True) -> Callable[..., Reference]:
     """Return what makes a reference of a formula."""
     return lambda params, **hyperparameters: Reference(formula, params, exact, **hyperparameters)
+
+
+class Rounded:
+    """An optimizer of torch that computes in float32, and rounds parameters and states once a step.
+
+    Args:
+        make: Makes it of parameters and hyperparameters.
+        params: In a low precision.
+        hyperparameters: Of the optimizer.
+    """
+
+    def __init__(
+        self, make: Callable[..., Any], params: Sequence[Tensor], **hyperparameters: Any
+    ) -> None:
+        self.params = params
+        self.wide = [p.detach().float().requires_grad_() for p in params]
+        eps = hyperparameters.get("eps")
+        if isinstance(eps, tuple) and eps[0] is None:  # Adafactor's goes by the parameter's dtype
+            hyperparameters["eps"] = (torch.finfo(params[0].dtype).eps, eps[1])
+        self.optimizer = make(self.wide, **hyperparameters)
+
+    def step(self) -> None:
+        for p, wide in zip(self.params, self.wide):
+            wide.grad = None if p.grad is None else p.grad.float()
+        self.optimizer.step()
+        for p, wide in zip(self.params, self.wide):
+            p.detach().copy_(wide.detach())
+            wide.detach().copy_(p.detach())
+            for name, value in self.optimizer.state[wide].items():
+                if value is not None and name not in ("step", "mu_product"):
+                    value.copy_(value.to(p.dtype))
+
+
+class Fused:
+    """torch's fused optimizer, on dense copies: it takes no heed of strides.
+
+    Args:
+        make: Makes it of parameters and hyperparameters.
+        params: The parameters.
+        hyperparameters: Of the optimizer.
+    """
+
+    def __init__(
+        self, make: Callable[..., Any], params: Sequence[Tensor], **hyperparameters: Any
+    ) -> None:
+        self.params = params
+        self.dense = [p.detach().contiguous().clone().requires_grad_() for p in params]
+        self.optimizer = make(self.dense, fused=True, **hyperparameters)
+
+    def step(self) -> None:
+        for p, dense in zip(self.params, self.dense):
+            dense.grad = None if p.grad is None else p.grad.contiguous()
+        self.optimizer.step()
+        for p, dense in zip(self.params, self.dense):
+            p.detach().copy_(dense.detach())
 
 
 # -- signs ---------------------------------------------------------------------------------------
@@ -167,7 +228,7 @@ def soap(
     comma = "," if dims else ""
     into = f"{old}{comma}{bases}->{''.join(turned)}"
     back = f"{''.join(turned)}{comma}{bases}->{old}"
-    q = [s[f"q{i}"] for i in dims] if steps else []
+    q = [s[f"precise_q{i}"] for i in dims] if steps else []
     if steps:
         s["m"] = betas[0] * s.get("m", torch.zeros_like(p)) + (1 - betas[0]) * g
         projected = torch.einsum(into, g, *q)
@@ -178,10 +239,10 @@ def soap(
         p = p - lr * weight_decay * p
     for i in dims:
         unfolded = torch.movedim(g, i, 0).reshape(p.shape[i], -1)
-        old_gram = s.get(f"l{i}", g.new_zeros(p.shape[i], p.shape[i]))
-        s[f"l{i}"] = shampoo_beta * old_gram + (1 - shampoo_beta) * (unfolded @ unfolded.T)
+        old_gram = s.get(f"precise_l{i}", g.new_zeros(p.shape[i], p.shape[i]))
+        s[f"precise_l{i}"] = shampoo_beta * old_gram + (1 - shampoo_beta) * (unfolded @ unfolded.T)
         if not steps:
-            s[f"q{i}"] = torch.linalg.eigh(s[f"l{i}"])[1].flip(-1)
+            s[f"precise_q{i}"] = torch.linalg.eigh(s[f"precise_l{i}"])[1].flip(-1)
         elif steps % precondition_frequency == 0:
-            s[f"q{i}"] = torch.linalg.qr(s[f"l{i}"] @ s[f"q{i}"])[0]
+            s[f"precise_q{i}"] = torch.linalg.qr(s[f"precise_l{i}"] @ s[f"precise_q{i}"])[0]
     return p

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
-import textwrap
 from typing import Any
 
 import pytest
@@ -12,7 +9,7 @@ import torch
 
 from dslmut import optim
 from dslmut.optim.define import Optimizer
-from tests.conformance import ROWS, Row, deviations
+from tests.conformance import ROWS, TOLERANCES, Row, body_lines, deviations
 
 LONGEST_BODY = 15
 
@@ -20,14 +17,6 @@ LONGEST_BODY = 15
 def standard() -> dict[str, Optimizer[...]]:
     found = {n: getattr(optim, n) for n in optim.__all__}
     return {n: v for n, v in found.items() if isinstance(v, Optimizer)}
-
-
-def body_lines(rule: Optimizer[...]) -> int:
-    """Return how many lines a rule's body has behind its docstring."""
-    (function,) = ast.parse(textwrap.dedent(inspect.getsource(rule.rule))).body
-    assert isinstance(function, ast.FunctionDef)
-    statements = function.body[1:]
-    return sum((s.end_lineno or s.lineno) - s.lineno + 1 for s in statements)
 
 
 @pytest.mark.parametrize("name", standard())
@@ -48,7 +37,7 @@ def test_each_hyperparameter_is_moved(row: Row) -> None:
         assert all(new != old for new, old in pairs)
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+@pytest.mark.parametrize("dtype", TOLERANCES, ids=lambda dtype: str(dtype).removeprefix("torch."))
 @pytest.mark.parametrize("row", ROWS, ids=lambda r: r.name)
 def test_a_standard_optimizer_equals_its_reference(row: Row, dtype: torch.dtype) -> None:
     found = deviations(row, dtype)

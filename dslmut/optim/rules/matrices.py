@@ -58,14 +58,14 @@ def muon(
         batch_dims: So many first dimensions of a parameter count matrices that are stacked.
 
     Raises:
-        ValueError: For a parameter that is no matrix, and for another ``adjust_lr_fn``.
+        ValueError: For a parameter that is no matrix, another ``adjust_lr_fn`` or ``ns_dtype``.
     """
     lr, weight_decay, momentum = schedule_values(ctx, lr, weight_decay, momentum)
     eps, *coefficients = schedule_values(ctx, eps, *ns_coefficients)
     m = momentum * defstate("momentum_buffer", torch.zeros_like(param)) + (1 - momentum) * grad
     ahead = momentum * m + (1 - momentum) * grad if nesterov else m
     matrix = as_matrices(ahead, batch_dims)
-    direction = orthogonalized(matrix.to(getattr(torch, ns_dtype)), coefficients, ns_steps, eps)
+    direction = orthogonalized(cast(matrix, ns_dtype), coefficients, ns_steps, eps)
     adjusted = lr * adjustment(adjust_lr_fn, *matrix.shape[-2:])
     new = (1 - lr * weight_decay) * param - adjusted * direction.reshape(param.shape)
     update_diagnostics(param, grad, new)
@@ -88,6 +88,16 @@ def as_matrices(x: Tensor, batch_dims: int) -> Tensor:
             "give it to another rule, for instance `adamw`"
         )
     return x.flatten(batch_dims + 1)
+
+
+def cast(matrix: Tensor, dtype: str) -> Tensor:
+    """Return a matrix in the dtype to iterate in, by a cast in any case.
+
+    What a body computes from a bfloat16 parameter is computed in float32, unless it casts.
+    """
+    if dtype not in ("bfloat16", "float32", "float64"):
+        raise ValueError(f'`ns_dtype` is "bfloat16", "float32" or "float64", not {dtype!r}')
+    return matrix.to(getattr(torch, dtype), copy=True)
 
 
 def orthogonalized(matrix: Tensor, coefficients: list[float], steps: int, eps: float) -> Tensor:

@@ -1,0 +1,35 @@
+"""Each standard optimizer equals its reference over 200 steps, and its body is at most fifteen lines.
+
+The deviation is the largest of all parameters and hyperparameters, relative to a parameter's
+largest element.
+
+Run: python -m benchmarks.bench_conformance
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from benchmarks.measure import arguments, report
+from tests.conformance import ROWS, TOLERANCES, Row, body_lines, deviations
+
+
+def measured(row: Row) -> tuple[Any, ...]:
+    torch.manual_seed(0)
+    largest = (max(deviations(row, dtype).values()) for dtype in TOLERANCES)
+    return row.name, body_lines(row.rule), *(f"{d:.1e}" for d in largest)
+
+
+def main() -> None:
+    options = arguments(__doc__)
+    chosen = [replace(r, steps=2) for r in ROWS[:3]] if options.toy else ROWS
+    names = [str(dtype).removeprefix("torch.") for dtype in TOLERANCES]
+    rows = [measured(row) for row in chosen]
+    report("against the reference", ("optimizer", "lines", *names), rows, options)
+
+
+if __name__ == "__main__":
+    main()
