@@ -12,6 +12,7 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -23,7 +24,15 @@ from tests.references import LOW, Fused, Rounded, by
 
 STEPS = 200
 
-TOLERANCES = {torch.float32: 1e-5, torch.float64: 1e-12, torch.bfloat16: 1e-2}
+TAKES_COMPLEX = find_spec("dslmut.optim.pairs") is not None
+"""The one switch of the complex rows: whether complex parameters are taken, as pairs of reals."""
+
+TOLERANCES = {
+    torch.float32: 1e-5,
+    torch.float64: 1e-12,
+    torch.bfloat16: 1e-2,
+    torch.complex128: 1e-12,
+}
 """How far a parameter may be from its reference, relative to its largest element.
 
 In bfloat16 that is two digits in the last place: where two float32 results lie on both sides of
@@ -43,6 +52,7 @@ class Row:
         takes: Says whether it takes parameters of so many dimensions.
         tolerances: Where they are others than the common ones, and why is said beside them.
         steps: How many, where the reference is slow.
+        elementwise: Whether it takes complex parameters, as pairs of reals.
     """
 
     rule: Any
@@ -52,10 +62,16 @@ class Row:
     takes: Callable[[int], bool] = lambda dimensions: True
     tolerances: Mapping[torch.dtype, float] = field(default_factory=dict)
     steps: int = STEPS
+    elementwise: bool = True
 
     @property
     def name(self) -> str:
         return "_".join([self.rule.__name__, *map(str, self.base.values())])
+
+    @property
+    def dtypes(self) -> list[torch.dtype]:
+        complex_too = self.elementwise and TAKES_COMPLEX
+        return [d for d in TOLERANCES if complex_too or not d.is_complex]
 
     def tolerance(self, dtype: torch.dtype) -> float:
         return self.tolerances.get(dtype, TOLERANCES[dtype])
@@ -153,6 +169,7 @@ ROWS = [
         of_torch("Adafactor"),
         {"lr": 0.05, "beta2_decay": -0.5, "eps": (1e-2, 0.1), "d": 1.5, "weight_decay": 0.1,
          "maximize": True},
+        elementwise=False,
     ),
     Row(
         optim.lion,
@@ -173,8 +190,9 @@ ROWS = [
         optim.lars,
         by(references.lars),
         {"lr": 5.0, "momentum": 0.5, "weight_decay": 0.1, "trust_coefficient": 0.01, "eps": 0.1},
+        elementwise=False,
     ),
-    Row(optim.lamb, by(references.lamb), ADAM),
+    Row(optim.lamb, by(references.lamb), ADAM, elementwise=False),
     Row(
         optim.muon,
         _muon_of_torch,
@@ -185,6 +203,7 @@ ROWS = [
         # Both iterate in bfloat16, and round at other places: within 2% of a step.
         tolerances=dict.fromkeys(TOLERANCES, 0.05),
         steps=20,
+        elementwise=False,
     ),
     Row(
         optim.muon,
@@ -194,6 +213,7 @@ ROWS = [
          "adjust_lr_fn": "match_rms_adamw"},
         base={"ns_dtype": "float64"},
         takes=lambda dimensions: dimensions >= 2,
+        elementwise=False,
     ),
     Row(
         optim.soap,
@@ -202,6 +222,7 @@ ROWS = [
         by(references.soap, exact=False),
         {"lr": 0.05, "betas": (0.8, 0.9), "shampoo_beta": 0.8, "eps": 1e-2, "weight_decay": 0.1,
          "precondition_frequency": 3, "max_precond_dim": 3},
+        elementwise=False,
     ),
 ]  # fmt: skip
 
@@ -232,7 +253,7 @@ SHAPES: dict[str, Callable[[], Tensor]] = {
 }
 """Parameters of all kinds."""
 
-FEW = {torch.float64: ("vector", "tall", "channels last")}
+FEW = dict.fromkeys((torch.float64, torch.complex128), ("vector", "tall", "channels last"))
 """Those of a group in which one hyperparameter is moved; in other dtypes than these one matrix."""
 
 
@@ -257,7 +278,7 @@ def leaf(value: Tensor, dtype: torch.dtype) -> Tensor:
     """Return a parameter with the value's layout, gaps between its elements included."""
     base = torch.zeros(4 * max(value.numel(), 1), dtype=dtype)
     own = base.as_strided(value.shape, value.stride())
-    return own.copy_(value).requires_grad_()
+    return own.copy_(value * (1 + 0.5j) if dtype.is_complex else value).requires_grad_()
 
 
 # -- comparing -----------------------------------------------------------------------------------
@@ -307,7 +328,8 @@ def largest(x: Tensor) -> float:
 
 def deviation(own: Tensor, other: Tensor, size: float) -> float:
     """Return the largest difference, relative to the largest element that the reference ever had."""
-    found = largest(own.detach().double() - other.detach().double()) / (size or 1.0)
+    wide = torch.promote_types(own.dtype, torch.float64)
+    found = largest(own.detach().to(wide) - other.detach().to(wide)) / (size or 1.0)
     return found if found == found else float("inf")
 
 
@@ -326,7 +348,7 @@ def single_thread() -> Iterator[None]:
 def default_dtype(dtype: torch.dtype) -> Iterator[None]:
     """Let torch keep the numbers beside its states, as NAdam's, in doubles where all is in doubles."""
     before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype if dtype is torch.float64 else before)
+    torch.set_default_dtype(torch.float64 if dtype in FEW else before)
     try:
         yield
     finally:

@@ -48,17 +48,19 @@ class Reference:
             state = self.states[i]
             wide = self.exact and p.dtype not in LOW
             dtype = torch.float64 if wide else torch.promote_types(p.dtype, torch.float32)
+            own, grad = as_reals(p.detach()), as_reals(p.grad)
             new = self.formula(
-                p.detach().to(dtype),
-                p.grad.to(dtype),
-                state,
-                self.updates[i],
-                **self.hyperparameters,
+                own.to(dtype), grad.to(dtype), state, self.updates[i], **self.hyperparameters
             )
             if p.dtype in LOW:
                 rounded = {k: v for k, v in state.items() if not k.startswith("precise")}
                 state.update({k: v.to(p.dtype).to(dtype) for k, v in rounded.items()})
-            p.detach().copy_(new)
+            own.copy_(new)
+
+
+def as_reals(x: Tensor) -> Tensor:
+    """Return a complex tensor as pairs of reals, as torch's optimizers see it."""
+    return torch.view_as_real(x) if x.is_complex() else x
 
 
 def by(formula: Formula, exact: bool = True) -> Callable[..., Reference]:
