@@ -12,7 +12,6 @@ import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -23,9 +22,6 @@ from tests import references
 from tests.references import LOW, Fused, Rounded, by
 
 STEPS = 200
-
-TAKES_COMPLEX = find_spec("dslmut.optim.pairs") is not None
-"""The one switch of the complex rows: whether complex parameters are taken, as pairs of reals."""
 
 TOLERANCES = {
     torch.float32: 1e-5,
@@ -70,8 +66,7 @@ class Row:
 
     @property
     def dtypes(self) -> list[torch.dtype]:
-        complex_too = self.elementwise and TAKES_COMPLEX
-        return [d for d in TOLERANCES if complex_too or not d.is_complex]
+        return [d for d in TOLERANCES if self.elementwise or not d.is_complex]
 
     def tolerance(self, dtype: torch.dtype) -> float:
         return self.tolerances.get(dtype, TOLERANCES[dtype])
@@ -253,7 +248,7 @@ SHAPES: dict[str, Callable[[], Tensor]] = {
 }
 """Parameters of all kinds."""
 
-FEW = dict.fromkeys((torch.float64, torch.complex128), ("vector", "tall", "channels last"))
+FEW = dict.fromkeys((torch.float64, torch.complex128), ("tall", "channels last"))
 """Those of a group in which one hyperparameter is moved; in other dtypes than these one matrix."""
 
 
