@@ -217,6 +217,7 @@ ROWS = [
         by(references.soap, exact=False),
         {"lr": 0.05, "betas": (0.8, 0.9), "shampoo_beta": 0.8, "eps": 1e-2, "weight_decay": 0.1,
          "precondition_frequency": 3, "max_precond_dim": 3},
+        steps=100,  # of forty operations for each dimension
         elementwise=False,
     ),
 ]  # fmt: skip
