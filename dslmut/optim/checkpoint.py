@@ -16,8 +16,8 @@ from dslmut.optim.fitting import check_state, fit_state
 from dslmut.optim.layouts import layout
 from dslmut.optim.matching import SavedGroups, count, foreign, groups_in, matched, warn
 from dslmut.optim.parameters import is_lazy
+from dslmut.optim.recording import State, Subject
 from dslmut.optim.settings import settings
-from dslmut.optim.trace import State, Subject
 
 if TYPE_CHECKING:
     from dslmut.optim.numbers import Item

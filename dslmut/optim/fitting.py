@@ -11,7 +11,7 @@ from dslmut.diagnostics.codes.optimizers import BadBinding, ForeignCheckpoint
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim.numbers import Item
 from dslmut.optim.programs import Program
-from dslmut.optim.trace import State
+from dslmut.optim.recording import State
 
 
 def fit_gradient(item: Item, gradient: Tensor) -> Tensor:

@@ -9,8 +9,9 @@ from dslmut.diagnostics.codes.optimizers import ScheduledElsewhere
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim.expressions import Expression, Number, evaluate
 from dslmut.optim.numbers import Item, Numbers, is_schedule
+from dslmut.optim.recording import Subject
 from dslmut.optim.scalars import Scalar
-from dslmut.optim.trace import Subject, Tracer
+from dslmut.optim.trace import Tracer
 
 
 class Schedules:

@@ -21,8 +21,9 @@ from dslmut.functions.locate import heading
 from dslmut.optim.drawing import KEY, stored
 from dslmut.optim.expressions import Expression, Number, calls, evaluate
 from dslmut.optim.pairs import mixing_operation
+from dslmut.optim.recording import State, Subject
 from dslmut.optim.states import results
-from dslmut.optim.trace import State, Subject, Tracer
+from dslmut.optim.trace import Tracer
 from dslmut.optim.watching import unchanged_generators
 from dslmut.optim.widening import needs_widening, widened
 

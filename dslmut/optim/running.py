@@ -21,9 +21,9 @@ from dslmut.optim.parameters import is_lazy
 from dslmut.optim.plan import Call, Entry, plan
 from dslmut.optim.programs import Program, program_of
 from dslmut.optim.ready import Draft, Ready, States, Steps, gathered, inputs_of
+from dslmut.optim.recording import Subject
 from dslmut.optim.skipping import DeviceSlot, OpenStep
 from dslmut.optim.stepwide import StepWide, fill
-from dslmut.optim.trace import Subject
 
 REMEMBERED = 32
 """So many patterns of present gradients are known at once; ever new ones are planned anew."""
