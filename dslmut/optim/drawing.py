@@ -174,14 +174,14 @@ def _(
     return torch.empty_like(value, dtype=dtype)
 
 
-DRAWS = {torch.ops.dslmut.uniform.default, torch.ops.dslmut.normal.default}
-"""The operations that give random numbers."""
-
 _OPERATIONS = {
     "rand_like": torch.ops.dslmut.uniform.default,
     "randn_like": torch.ops.dslmut.normal.default,
 }
 """What the methods of ``ctx`` record."""
+
+DRAWS = {operation: name for name, operation in _OPERATIONS.items()}
+"""The operations that give random numbers, and what a body calls them by."""
 
 ROUNDS = torch.ops.dslmut.round_by_chance.default
 
