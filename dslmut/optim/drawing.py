@@ -72,6 +72,7 @@ def drawn(tracer: Tracer, name: str, like: Any) -> Tensor:
             user_span(),
             f"`ctx.{name}` takes a tensor of floating-point numbers, whose shape and dtype it gives, and got `{kind}`",
             fix=f"write `ctx.{name}(param)`, for instance",
+            why="each element of a tensor gets a random number of its own",
         )
     key, step = _inputs(tracer)
     draw, tracer.recording.draws = tracer.recording.draws, tracer.recording.draws + 1
