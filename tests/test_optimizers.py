@@ -731,7 +731,7 @@ def test_progress_is_counted_from_a_curriculum() -> None:
     with pytest.raises(OptimizerError, match="E-OPT-006(.|\n)*write `ctx.step`"):
         bound(descent(lr=lambda ctx: ctx.stepp))
     for bad in (lambda: Curriculum(), lambda: Curriculum([]), lambda: Curriculum(steps=0)):
-        with pytest.raises(OptimizerError, match="E-OPT-006"):
+        with pytest.raises(OptimizerError, match="E-OPT-011"):
             bad()
 
 

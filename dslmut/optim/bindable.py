@@ -93,7 +93,7 @@ class Bindable:
             unknown: There is none; a misspelt option is an error that names the nearest one.
 
         Raises:
-            OptimizerError: E-OPT-003 to E-OPT-006 and E-OPT-020 to E-OPT-026.
+            OptimizerError: E-OPT-003 to E-OPT-006, E-OPT-011 and E-OPT-020 to E-OPT-026.
         """
         from dslmut.optim.binding import OptState
 
@@ -122,4 +122,5 @@ class Bindable:
             message = f"this `{rule}` is configured, but not bound to a model: it has no `{name}`"
             direct = f"`opt = {rule}(model, ...)`, or " if rule.isidentifier() else ""
             fix = f"bind it: {direct}`.bind(model)`"
-            raise MissingError([BadBinding.at(user_span(), message, fix=fix)])
+            why = "a rule has states and steps only together with the parameters that it updates"
+            raise MissingError([BadBinding.at(user_span(), message, fix=fix, why=why)])

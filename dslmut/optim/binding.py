@@ -206,7 +206,7 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
             What the closure returns.
 
         Raises:
-            OptimizerError: E-OPT-006 for a key of ``ctx``, E-OPT-008 for a hyperparameter that is
+            OptimizerError: E-OPT-006 and E-OPT-011 for ``ctx``, E-OPT-008 for a hyperparameter that is
                 driven from two sides; nothing was changed then.
         """
         loss = None

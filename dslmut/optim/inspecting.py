@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
+from typing import Any
 
 from dslmut.optim.printing import readable
 from dslmut.optim.reports import Sink, Sinks
@@ -15,6 +16,7 @@ class Inspected:
 
     _runner: Runner | None
     _sinks: Sinks
+    state: Any
 
     def _current_runner(self) -> Runner:
         raise NotImplementedError
@@ -56,15 +58,18 @@ class Inspected:
         self._settle()
         self._sinks.detach(sink)
 
-    def graph(self, name: str) -> str:
+    def graph(self, name: str, *, updates: int | None = None) -> str:
         """Return the update graph of one parameter, for people.
 
         Args:
             name: Of the parameter.
+            updates: What ``ctx.updates`` is, for a body that branches on it; by default that of
+                the next update.
 
         Returns:
-            A text: what goes in, the scalars that are computed for each step, the operations in
-            plain notation and in the body's own names, where the results go, and diagnostics.
+            A text: what goes in, how the body's branches on numbers came out, the scalars that
+            are computed for each step, the operations in plain notation and in the body's own
+            names, where the results go, and diagnostics.
 
         Raises:
             KeyError: If there is no such parameter; it names the nearest one.
@@ -77,7 +82,11 @@ class Inspected:
                 f"there is no parameter {name!r}; write `opt.graph({[*near, *items][0]!r})`"
             )
         item = items[name]
-        return readable(runner.program(item), name, runner.groups[item.group].definition.__name__)
+        self._settle()
+        number: int = updates or self.state[item.parameter].get("updates", 0) + 1
+        program = runner.program(item, runner.numbers.of(item.group, number))
+        rule = runner.groups[item.group].definition.__name__
+        return readable(program, name, rule, number)
 
     def _deliver(self) -> None:
         """Hand to the sinks what they have not got yet, of the steps that are known to count."""

@@ -107,6 +107,7 @@ def check_names(names: Sequence[str]) -> None:
             raise bad_binding(
                 f"two parameters are called `{name}`, and states are saved by name",
                 'tell them apart: `[(f"encoder.{n}", p) for n, p in encoder.named_parameters()]`',
+                "the states of one would be loaded as those of the other",
             )
         seen.add(name)
 
@@ -150,6 +151,7 @@ def check_parameters(parameters: Sequence[Any], groups: Sequence[dict[str, Any]]
             raise bad_binding(
                 f"a parameter of shape {list(p.shape)} is given twice",
                 "give each parameter once; a tied one stands in `named_parameters()` once already",
+                "it would be updated twice at each step",
             )
         if not is_lazy(p) and any(s == 0 and n > 1 for s, n in zip(p.stride(), p.shape)):
             raise bad_binding(

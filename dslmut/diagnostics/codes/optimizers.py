@@ -77,7 +77,7 @@ class BadHyperparameter(Code):
 
     code = "E-OPT-002"
     error = OptimizerError
-    why = "a misspelt hyperparameter would silently leave the default in force"
+    why = "a rule computes with the hyperparameters that it declares, each of the kind that it declares"
 
 
 class BadState(Code):
@@ -187,12 +187,14 @@ class BadResult(Code):
 
 
 class BadBinding(Code):
-    """The optimizer cannot be bound to this
+    """The optimizer is not bound to parameters that it can update
 
     An optimizer is bound to a model, to its parameters or named parameters, or to groups of them
     as in `torch.optim`. Each parameter is a dense leaf, stands in one group only, and has a name of
     its own if it has one, since states are saved by name. A complex one needs a rule that treats
-    each element by itself. A step refuses sparse gradients under this code too.
+    each element by itself. A step refuses under this code a gradient that does not fit its parameter,
+    such as a sparse one; and what only a bound optimizer has (`step`, `state_dict`, …) is not there
+    before.
 
     ## Example
 
@@ -223,12 +225,15 @@ class BadBinding(Code):
 
 
 class BadContext(Code):
-    """`ctx` does not have this, or not in this run
+    """`ctx` does not have this, or does not give it here
 
     `ctx` has `step`, `updates`, `name`, `index` and `group`; with a `Curriculum` also
     `total_steps`, `progress`, `stages`, `stage`, `stage_step` and `stage_progress`; and what
-    `bind(model, ctx={...})` declares. The other options of a run that do not fit (`curriculum`,
-    `diagnostics_every`, `compile`, `seed`, `rounding`) are reported under this code too.
+    `bind(model, ctx={...})` declares. In a body it also has `grad_norm`, `rand_like(t)` and
+    `randn_like(t)`, which are tensors; a schedule gives a number, and has none.
+
+    The error is an `AttributeError` too, so that `getattr(ctx, "loss", 0.0)` has a default where a
+    run declares no such key.
 
     ## Example
 
@@ -255,7 +260,48 @@ class BadContext(Code):
 
     code = "E-OPT-006"
     error = MissingError
-    why = "a schedule needs to know what it is counted from"
+    why = "bodies and schedules read what the run counts, and what it was told"
+
+
+class BadOption(Code):
+    """An option of a run does not exist, or does not fit
+
+    `bind` takes what belongs to the run and not to the rule: `curriculum` (a number of steps, a
+    `Curriculum` or its stages), `diagnostics_every` (a number of steps), `ctx` (names with their
+    first numbers), `skip_nonfinite` and `compile` (true or false), `seed` (a whole number) and
+    `rounding` (`"nearest"` or `"stochastic"`). Those by which torch's optimizers choose how to
+    compute (`foreach`, `fused`, …) do not exist: updates are compiled.
+
+    ## Example
+
+    ```python
+    import torch
+    from torch import nn
+
+    from dslmut.optim import adamw
+
+    model = nn.Linear(3, 2, dtype=torch.bfloat16)
+    opt = adamw(lr=1e-3).bind(model, rounding="stochastically")  # error: E-OPT-011
+    ```
+
+    ## Instead
+
+    ```python
+    import torch
+    from torch import nn
+
+    from dslmut.optim import adamw
+
+    model = nn.Linear(3, 2, dtype=torch.bfloat16)
+    opt = adamw(lr=1e-3).bind(model, rounding="stochastic")
+    ```
+
+    A hyperparameter belongs to the rule: `adamw(lr=1e-3).bind(model)`.
+    """
+
+    code = "E-OPT-011"
+    error = OptimizerError
+    why = "what a run is told is checked, so that none of it is silently ignored"
 
 
 class ForeignCheckpoint(Code):
