@@ -592,8 +592,8 @@ def test_division_by_zero_on_the_host_is_infinite() -> None:
     assert math.isnan(p.item())
 
     @optimizer
-    def power(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = -2.0) -> Update:
-        return optimizer_update(param + torch.clamp(1e308 * 10**3 * abs(lr), max=5.0) * grad)
+    def power(param: Tensor, grad: Tensor, ctx: Ctx, *, base: Hyper = -2.0) -> Update:
+        return optimizer_update(param + torch.clamp(1e308 * 10**3 * abs(base), max=5.0) * grad)
 
     q = nn.Parameter(torch.zeros(1))
     stepped(bound(power, [q]))
@@ -620,11 +620,11 @@ def test_changing_a_number_traces_nothing_anew() -> None:
     before = len(calls)
     for i in range(20):
         opt.param_groups[0]["lr"] = 0.1 + i
-        opt.param_groups[0]["betas"] = (0.5 + i, 0.9)
+        opt.param_groups[0]["betas"] = (0.5 + i / 50, 0.9)
         stepped(opt)
     assert len(calls) == before
     torch.testing.assert_close(
-        p.detach(), torch.full((2,), -sum((0.1 + i) * (0.5 + i) for i in range(20)))
+        p.detach(), torch.full((2,), -sum((0.1 + i) * (0.5 + i / 50) for i in range(20)))
     )
 
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from dslmut.optim.hidden import muon_groups as muon_groups
     from dslmut.optim.interchange import TorchFormat as TorchFormat
     from dslmut.optim.interchange import TorchState as TorchState
+    from dslmut.optim.ranges import Range as Range
     from dslmut.optim.reporting import update_diagnostics as update_diagnostics
     from dslmut.optim.rules.accumulating import adadelta as adadelta
     from dslmut.optim.rules.accumulating import adagrad as adagrad
@@ -46,6 +47,7 @@ _HOMES = {
     "dslmut.optim.hidden": "muon_groups",
     "dslmut.optim.chains": "chain",
     "dslmut.optim.interchange": "TorchFormat TorchState",
+    "dslmut.optim.ranges": "Range",
     "dslmut.optim.reporting": "update_diagnostics",
     "dslmut.optim.rules.accumulating": "adadelta adagrad rmsprop",
     "dslmut.optim.rules.adaptive": "adam adamax adamw radam",
@@ -63,6 +65,7 @@ _HOMES = {
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 
 __all__ = [
+    "Range",
     "TorchFormat",
     "TorchState",
     "adadelta",

@@ -30,7 +30,8 @@ from dslmut.diagnostics.raising import user_span
 from dslmut.functions.locate import locate
 from dslmut.optim.bindable import Bindable, M, Parameters
 from dslmut.optim.context import Ctx, Hyper
-from dslmut.optim.hyperparameters import configured, declared
+from dslmut.optim.declaring import declared
+from dslmut.optim.hyperparameters import configured
 from dslmut.optim.parameters import Arrangement, arrangement
 from dslmut.optim.states import Update
 

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
-from dslmut.diagnostics.codes.optimizers import BadHyperparameter, NotADefinition
+from dslmut.diagnostics.codes.optimizers import BadHyperparameter
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
-from dslmut.functions.locate import heading
+from dslmut.optim.ranges import FINITE, Range, Ranges, outside
 
 OWN = frozenset("step rule seed skipped ctx".split())
 """Keys of a group that are ours: counts, the seed, the rule's name, and what ``ctx`` was told."""
@@ -40,12 +40,14 @@ class Hyperparameter:
         kind: ``int``, ``bool``, ``str``, ``tuple`` or ``float`` if only such values fit; a whole
             number specialises the graph, a float is an input of it. None for anything else.
         scheduled: Whether it may be a schedule; one that is annotated ``float`` is a number.
+        ranges: Which numbers it may be, or which its parts may be.
     """
 
     name: str
     default: Any
     kind: type | None = float
     scheduled: bool = True
+    ranges: Ranges = FINITE
 
     @property
     def required(self) -> bool:
@@ -65,152 +67,6 @@ class Declaring(Protocol):
     def hyperparameters(self) -> Mapping[str, Hyperparameter]:
         """Return them by name."""
         ...
-
-
-# -- declarations --------------------------------------------------------------------------------
-
-
-def declared(rule: Any) -> dict[str, Hyperparameter]:
-    """Return what a rule declares behind ``param, grad, ctx, *``.
-
-    Raises:
-        OptimizerError: E-OPT-001 for another signature.
-    """
-    if not inspect.isfunction(rule):
-        raise NotADefinition.raised(
-            user_span(),
-            f"`@optimizer` decorates a function, not a {type(rule).__name__}",
-            fix="write `def rule(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.01) -> Update:`",
-        )
-    if inspect.iscoroutinefunction(rule) or inspect.isgeneratorfunction(rule):
-        raise _not_a_definition(
-            rule,
-            "a rule is computed at once, and this function is `async` or yields",
-            "write a plain `def` that ends in `return optimizer_update(...)`",
-        )
-    parameters = list(_signature(rule).parameters.values())
-    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    keywords = [p for p in parameters if p.kind is p.KEYWORD_ONLY]
-    defaults = [p for p in positional if p.default is not p.empty]
-    if len(positional) != 3 or defaults or len(positional) + len(keywords) != len(parameters):
-        raise _not_three(rule, positional, parameters)
-    for p in keywords:
-        if p.name in RESERVED:
-            raise _not_a_definition(
-                rule,
-                f"a group has a key `{p.name}` of its own",
-                "give the hyperparameter another name",
-            )
-    return _hyperparameters(rule, keywords)
-
-
-def transform_signature(
-    rule: Any, leading: tuple[str, ...]
-) -> tuple[dict[str, Hyperparameter], tuple[str, ...]]:
-    """Return the hyperparameters of a transform, and which of them are given by position too.
-
-    Args:
-        rule: The function.
-        leading: What it is called with, before its hyperparameters.
-
-    Raises:
-        OptimizerError: E-OPT-001 for another signature.
-    """
-    call = f"({', '.join(leading)}, strength: Hyper = 0.5)"
-    if not inspect.isfunction(rule):
-        raise NotADefinition.raised(
-            user_span(),
-            f"a transform is a function, not a {type(rule).__name__}",
-            fix=f"decorate `def name{call}`",
-        )
-    parameters = list(_signature(rule).parameters.values())
-    head, rest = parameters[: len(leading)], parameters[len(leading) :]
-    fits = len(head) == len(leading) and all(
-        p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD) and p.default is p.empty
-        for p in head
-    )
-    if not fits:
-        taken = ", ".join(p.name for p in parameters) or "nothing"
-        raise _not_a_definition(
-            rule,
-            f"this transform is called with {', '.join(leading)}, and `{rule.__name__}` takes {taken}",
-            f"write `def {rule.__name__}{call}`",
-        )
-    if any(p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD, p.POSITIONAL_ONLY) for p in rest):
-        raise _not_a_definition(
-            rule,
-            "it takes anything, so that a misspelt hyperparameter is not found",
-            "name each hyperparameter",
-        )
-    positional = tuple(p.name for p in rest if p.kind is p.POSITIONAL_OR_KEYWORD)
-    return _hyperparameters(rule, rest), positional
-
-
-def _hyperparameters(rule: Any, parameters: list[inspect.Parameter]) -> dict[str, Hyperparameter]:
-    try:
-        return {p.name: _hyperparameter(p) for p in parameters}
-    except TypeError:
-        raise _not_a_definition(
-            rule,
-            "the default of a hyperparameter is no number, string, tuple or function",
-            "give each number a hyperparameter of its own",
-        ) from None
-
-
-def _signature(rule: Callable[..., Any]) -> inspect.Signature:
-    try:
-        return inspect.signature(rule, eval_str=True)
-    except Exception:  # whatever a postponed annotation raises that cannot be evaluated here
-        return inspect.signature(rule)
-
-
-_KINDS = {kind.__name__: kind for kind in (int, bool, str, float)}
-
-
-def _hyperparameter(p: inspect.Parameter) -> Hyperparameter:
-    annotation = str(getattr(p.annotation, "__name__", p.annotation))
-    kind = _KINDS.get(annotation)
-    plain = p.annotation is p.empty and not callable(p.default)
-    scheduled = plain or "Hyper" in annotation or "Ctx" in str(p.annotation)
-    if kind is None and p.default is p.empty:
-        kind = float if scheduled else None
-    elif kind is None:
-        default = normalised(p.default)
-        found = type(default) if isinstance(default, bool | str | tuple | float) else None
-        kind = found if "None" not in annotation else None
-    default = p.default if p.default is p.empty else normalised(p.default, kind is int)
-    _check_hashable(default)
-    return Hyperparameter(p.name, default, kind, scheduled)
-
-
-def _not_three(rule: Any, positional: list[Any], parameters: list[Any]) -> DslmutError:
-    first = [p.name for p in positional if p.default is p.empty]
-    extra = ", ".join([*first[3:], *(p.name for p in positional if p.default is not p.empty)])
-    if len(first) >= 3 and extra:
-        return _not_a_definition(
-            rule,
-            f"the hyperparameters ({extra}) can be given by position",
-            f"write `*` before them: `({', '.join(first[:3])}, *, {extra})`",
-        )
-    if len(first) < 3:
-        names = ", ".join(first) or "nothing"
-        return _not_a_definition(
-            rule,
-            f"a rule takes a parameter, its gradient and `ctx`; this one takes {names}",
-            "write `(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: Hyper = 0.01)`",
-        )
-    star = next(p for p in parameters if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD))
-    return _not_a_definition(
-        rule, f"`{star}` takes anything, so that a misspelt hyperparameter is not found",
-        "name each hyperparameter",
-    )  # fmt: skip
-
-
-def _not_a_definition(rule: Any, message: str, fix: str) -> DslmutError:
-    return NotADefinition.raised(heading(rule), message, fix=fix)
-
-
-# -- values --------------------------------------------------------------------------------------
 
 
 def configured(definition: Declaring, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -249,22 +105,25 @@ def normalised(value: Any, whole: bool = False) -> Any:
 
 
 def fitted(definition: Declaring, h: Hyperparameter, value: Any) -> Any:
-    """Return a value as it is kept, of the kind that is declared.
+    """Return a value as it is kept, of the kind and in the range that is declared.
 
     Raises:
-        OptimizerError: E-OPT-002 for another kind.
+        OptimizerError: E-OPT-002 for another kind, and for a number out of range.
     """
     try:
         kept = normalised(value, h.kind is int)
-        _check_hashable(kept)
+        check_hashable(kept)
     except (OverflowError, ValueError, TypeError):
         raise _misfit(definition, h, value) from None
     if not _fits(h, kept, h.default):
         raise _misfit(definition, h, value)
+    wrong = outside(h.name, kept, h.ranges)
+    if wrong is not None:
+        raise _out_of_range(definition, h, *wrong)
     return kept
 
 
-def _check_hashable(value: Any) -> None:
+def check_hashable(value: Any) -> None:
     """Raise TypeError for what a trace cannot be remembered by; a schedule is, by its identity."""
     for part in value if isinstance(value, tuple) else (value,):
         if not callable(part):
@@ -295,12 +154,32 @@ def takes_ctx(schedule: Callable[..., Any]) -> bool:
     return True
 
 
+def _out_of_range(
+    definition: Declaring, h: Hyperparameter, name: str, value: float, range: Range
+) -> DslmutError:
+    fix = f"write `{h.name}={_example(h)}`, for instance"
+    if h.name == "lr" and value < 0 and "maximize" in definition.hyperparameters:
+        fix = f"write `lr={-value!r}, maximize=True` to make the loss grow"
+    return BadHyperparameter.raised(
+        user_span(),
+        f"`{name}` of `{definition.__name__}` is {range}, not {value!r}",
+        fix=fix,
+        why="out of its range a number spoils the weights, or turns the update around, silently",
+    )
+
+
+def _example(h: Hyperparameter) -> str:
+    """Return a value to write, for people."""
+    if not h.required:
+        return repr(h.default)
+    return "1.0" if outside(h.name, 1.0, h.ranges) is None else "..."
+
+
 _WORDS = {int: "a whole number", bool: "True or False", str: "a string"}
 
 
 def _misfit(definition: Declaring, h: Hyperparameter, value: Any) -> DslmutError:
-    example = "..." if h.required else repr(h.default)
-    fix = f"write `{h.name}={example}`, for instance"
+    fix = f"write `{h.name}={_example(h)}`, for instance"
     if h.kind is tuple:
         wanted = f"a tuple of {len(h.default)} numbers"
     elif h.kind is float:

@@ -83,6 +83,9 @@ def _is_plain(value: Any) -> bool:
     return type(value) in (float, int, bool, str, type(None))
 
 
+_NOTHING = object()
+
+
 class Group:
     """A group's rule and hyperparameters.
 
@@ -109,9 +112,10 @@ class Group:
         known = self.definition.hyperparameters
         written = [self.shown.get(n) for n in known]
         if len(written) != len(self._seen) or not all(a is b for a, b in zip(written, self._seen)):
+            before = self._seen or [_NOTHING] * len(known)
             own = {
-                n: fitted(self.definition, h, value)
-                for (n, h), value in zip(known.items(), written)
+                n: self._values[n] if value is old else fitted(self.definition, h, value)
+                for (n, h), value, old in zip(known.items(), written, before)
                 if n not in self.shown.schedules or is_schedule(value)
             }
             self.shown.follow(own)

@@ -70,11 +70,16 @@ def _agreed(sources: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], set[s
     agreed, differing = {}, set()
     for name in dict.fromkeys(n for g in sources for n in g):
         found = [_plain(g[name]) for g in sources if name in g]
-        if all(f == found[0] for f in found):
+        if all(_same(f, found[0]) for f in found):
             agreed[name] = found[0]
         else:
             differing.add(name)
     return agreed, differing
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Say whether two values are equal; not-a-number is taken for equal, to be refused later."""
+    return a == b or (a != a and b != b)
 
 
 def _plain(value: Any) -> Any:

@@ -14,8 +14,9 @@ from dslmut.checking.rules.transforms import LEADING, check_transform
 from dslmut.diagnostics.codes.optimizers import BadHyperparameter
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim.context import Ctx
+from dslmut.optim.declaring import transform_signature
 from dslmut.optim.define import check_source, written
-from dslmut.optim.hyperparameters import Hyperparameter, configured, transform_signature
+from dslmut.optim.hyperparameters import Hyperparameter, configured
 from dslmut.optim.states import Update
 
 P = ParamSpec("P")

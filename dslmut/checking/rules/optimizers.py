@@ -69,6 +69,10 @@ def _hyperparameter(name: str, annotation: ast.expr | None) -> Thing | None:
     match annotation:
         case ast.Name() | ast.Attribute() if last_name(annotation) in ("float", "Hyper"):
             return Thing(Sort.SCALAR, text=name)
+        case ast.Subscript(value=word, slice=ast.Tuple(elts=[inner, *_])) if (
+            last_name(word) == "Annotated"
+        ):
+            return _hyperparameter(name, inner)
         case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=elements)):
             parts = [_hyperparameter(f"{name}.{i}", e) for i, e in enumerate(elements)]
             known = tuple(p for p in parts if p is not None)

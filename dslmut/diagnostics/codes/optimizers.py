@@ -45,11 +45,14 @@ class NotADefinition(Code):
 
 
 class BadHyperparameter(Code):
-    """A hyperparameter is unknown, missing, or of a kind that it cannot have
+    """A hyperparameter is unknown, missing, of a kind that it cannot have, or out of its range
 
     Numbers of any kind are taken for floats, unless the rule declares an `int`; a schedule needs
     the annotation `Hyper`, and `schedule_value` in the body. The same holds for what is written
     into `opt.param_groups` later, or loaded.
+
+    Numbers are finite, `lr`, `weight_decay`, `eps` and `momentum` at least 0, and `betas` at least 0
+    and below 1. `Annotated[Hyper, Range(above=0, most=1)]` says another range.
 
     ## Example
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
 from dslmut.optim.context import Ctx, Hyper
 from dslmut.optim.define import optimizer
 from dslmut.optim.interchange import TorchFormat
+from dslmut.optim.ranges import Range
 from dslmut.optim.reporting import update_diagnostics
 from dslmut.optim.rules.common import full_gradient, schedule_values
 from dslmut.optim.states import Update, defstate, optimizer_update
@@ -20,9 +23,9 @@ def adagrad(
     ctx: Ctx,
     *,
     lr: Hyper = 1e-2,
-    lr_decay: Hyper = 0.0,
+    lr_decay: Annotated[Hyper, Range(least=0)] = 0.0,
     weight_decay: Hyper = 0.0,
-    initial_accumulator_value: float = 0.0,
+    initial_accumulator_value: Annotated[float, Range(least=0)] = 0.0,
     eps: Hyper = 1e-10,
     maximize: bool = False,
 ) -> Update:
@@ -60,7 +63,7 @@ def adadelta(
     ctx: Ctx,
     *,
     lr: Hyper = 1.0,
-    rho: Hyper = 0.9,
+    rho: Annotated[Hyper, Range(least=0, most=1)] = 0.9,
     eps: Hyper = 1e-6,
     weight_decay: Hyper = 0.0,
     maximize: bool = False,
@@ -97,7 +100,7 @@ def rmsprop(
     ctx: Ctx,
     *,
     lr: Hyper = 1e-2,
-    alpha: Hyper = 0.99,
+    alpha: Annotated[Hyper, Range(least=0)] = 0.99,
     eps: Hyper = 1e-8,
     weight_decay: Hyper = 0.0,
     momentum: Hyper = 0.0,

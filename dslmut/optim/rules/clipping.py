@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from typing import Annotated, TypeAlias
+
 import torch
 from torch import Tensor
 
 from dslmut.optim.context import Ctx, Hyper
+from dslmut.optim.ranges import Range
 from dslmut.optim.scheduling import schedule_value
 from dslmut.optim.transforms import gradient_transform, update_transform
 
+Limit: TypeAlias = Annotated[Hyper, Range(least=0, most=math.inf)]
+"""An infinite one bounds nothing."""
+
 
 @gradient_transform
-def clip_by_global_norm(param: Tensor, grad: Tensor, ctx: Ctx, max_norm: Hyper) -> Tensor:
+def clip_by_global_norm(param: Tensor, grad: Tensor, ctx: Ctx, max_norm: Limit) -> Tensor:
     """Scale all gradients of a step together down to a norm of at most ``max_norm``.
 
     As ``torch.nn.utils.clip_grad_norm_`` before the step, with the norm of all gradients that are
@@ -29,7 +36,7 @@ def clip_by_global_norm(param: Tensor, grad: Tensor, ctx: Ctx, max_norm: Hyper) 
 
 
 @gradient_transform
-def clip_by_norm(param: Tensor, grad: Tensor, ctx: Ctx, max_norm: Hyper) -> Tensor:
+def clip_by_norm(param: Tensor, grad: Tensor, ctx: Ctx, max_norm: Limit) -> Tensor:
     """Scale the gradient of each parameter down to a norm of at most ``max_norm``.
 
     As ``torch.nn.utils.clip_grad_norm_`` called for one parameter at a time.
@@ -49,7 +56,7 @@ def _scaled_down(grad: Tensor, norm: Tensor, limit: float) -> Tensor:
 
 
 @gradient_transform
-def clip_by_value(param: Tensor, grad: Tensor, ctx: Ctx, limit: Hyper) -> Tensor:
+def clip_by_value(param: Tensor, grad: Tensor, ctx: Ctx, limit: Limit) -> Tensor:
     """Bring each element of the gradient between ``-limit`` and ``limit``.
 
     As ``torch.nn.utils.clip_grad_value_``.
@@ -66,7 +73,7 @@ def clip_by_value(param: Tensor, grad: Tensor, ctx: Ctx, limit: Hyper) -> Tensor
 
 @gradient_transform
 def adaptive_clip(
-    param: Tensor, grad: Tensor, ctx: Ctx, clipping: Hyper = 0.01, eps: Hyper = 1e-3
+    param: Tensor, grad: Tensor, ctx: Ctx, clipping: Limit = 0.01, eps: Hyper = 1e-3
 ) -> Tensor:
     """Bound the norm of the gradient of each unit by a share of the norm of the unit itself.
 
@@ -94,7 +101,7 @@ def _unit_norm(tensor: Tensor) -> Tensor:
 
 
 @update_transform
-def clip_update(param: Tensor, grad: Tensor, new: Tensor, ctx: Ctx, limit: Hyper) -> Tensor:
+def clip_update(param: Tensor, grad: Tensor, new: Tensor, ctx: Ctx, limit: Limit) -> Tensor:
     """Let no element of a parameter change by more than ``limit`` in a step.
 
     The clipping of Sophia, for any rule. The update has the learning rate in it already, so that

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
 from dslmut.optim.context import Ctx, Hyper
 from dslmut.optim.define import optimizer
 from dslmut.optim.interchange import TorchFormat
+from dslmut.optim.ranges import Range
 from dslmut.optim.reporting import update_diagnostics
 from dslmut.optim.rules.common import schedule_values
 from dslmut.optim.states import Update, defstate, optimizer_update
@@ -20,9 +24,9 @@ def adafactor(
     ctx: Ctx,
     *,
     lr: Hyper = 1e-2,
-    beta2_decay: Hyper = -0.8,
+    beta2_decay: Annotated[Hyper, Range(most=0)] = -0.8,
     eps: tuple[Hyper | None, Hyper] = (None, 1e-3),
-    d: Hyper = 1.0,
+    d: Annotated[Hyper, Range(least=1, most=math.inf)] = 1.0,
     weight_decay: Hyper = 0.0,
     maximize: bool = False,
 ) -> Update:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
 from dslmut.optim.context import Ctx, Hyper
 from dslmut.optim.define import optimizer
 from dslmut.optim.interchange import TorchFormat
+from dslmut.optim.ranges import Range
 from dslmut.optim.reporting import update_diagnostics
 from dslmut.optim.rules.common import schedule_values
 from dslmut.optim.states import Update, defstate, optimizer_update
@@ -25,10 +28,10 @@ def muon(
     nesterov: bool = True,
     ns_coefficients: tuple[Hyper, Hyper, Hyper] = (3.4445, -4.775, 2.0315),
     eps: Hyper = 1e-7,
-    ns_steps: int = 5,
+    ns_steps: Annotated[int, Range(least=0, below=100)] = 5,
     adjust_lr_fn: str | None = None,
     ns_dtype: str = "bfloat16",
-    batch_dims: int = 0,
+    batch_dims: Annotated[int, Range(least=0)] = 0,
 ) -> Update:
     """Momentum whose singular values are all brought near 1, as in ``torch.optim.Muon``.
 
@@ -136,11 +139,11 @@ def soap(
     *,
     lr: Hyper = 3e-3,
     betas: tuple[Hyper, Hyper] = (0.95, 0.95),
-    shampoo_beta: Hyper = 0.95,
+    shampoo_beta: Annotated[Hyper, Range(least=0, below=1)] = 0.95,
     eps: Hyper = 1e-8,
     weight_decay: Hyper = 1e-2,
-    precondition_frequency: int = 10,
-    max_precond_dim: int = 10000,
+    precondition_frequency: Annotated[int, Range(least=1)] = 10,
+    max_precond_dim: Annotated[int, Range(least=0)] = 10000,
 ) -> Update:
     """Adam in the eigenbases of Shampoo's preconditioners.
 

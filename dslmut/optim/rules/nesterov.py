@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
 from dslmut.optim.context import Ctx, Hyper
 from dslmut.optim.define import optimizer
 from dslmut.optim.interchange import TorchFormat
+from dslmut.optim.ranges import Range
 from dslmut.optim.reporting import update_diagnostics
 from dslmut.optim.rules.common import full_gradient, schedule_values
 from dslmut.optim.states import Update, defstate, optimizer_update
@@ -23,7 +26,7 @@ def nadam(
     betas: tuple[Hyper, Hyper] = (0.9, 0.999),
     eps: Hyper = 1e-8,
     weight_decay: Hyper = 0.0,
-    momentum_decay: Hyper = 4e-3,
+    momentum_decay: Annotated[Hyper, Range(least=0)] = 4e-3,
     decoupled_weight_decay: bool = False,
     maximize: bool = False,
 ) -> Update:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from torch import Tensor
 
 from dslmut.optim.context import Ctx, Hyper
+from dslmut.optim.ranges import Range
 from dslmut.optim.scheduling import schedule_value
 from dslmut.optim.transforms import gradient_transform, update_transform
 
@@ -27,7 +30,13 @@ def centralised(param: Tensor, grad: Tensor, ctx: Ctx) -> Tensor:
 
 
 @update_transform
-def cautious(param: Tensor, grad: Tensor, new: Tensor, ctx: Ctx, least: Hyper = 1e-3) -> Tensor:
+def cautious(
+    param: Tensor,
+    grad: Tensor,
+    new: Tensor,
+    ctx: Ctx,
+    least: Annotated[Hyper, Range(above=0)] = 1e-3,
+) -> Tensor:
     """Leave out the elements of an update that the present gradient speaks against.
 
     The others are scaled up by the inverse of their share. The whole update is masked, decoupled

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import math
+from typing import Annotated, TypeAlias
+
 import torch
 from torch import Tensor
 
 from dslmut.optim.context import Ctx, Hyper
 from dslmut.optim.define import optimizer
 from dslmut.optim.interchange import TorchFormat
+from dslmut.optim.ranges import Range
 from dslmut.optim.reporting import update_diagnostics
 from dslmut.optim.rules.common import schedule_values
 from dslmut.optim.states import Update, defstate, optimizer_update
+
+Shrinking: TypeAlias = Annotated[Hyper, Range(above=0, below=1)]
+Growing: TypeAlias = Annotated[Hyper, Range(above=1)]
 
 
 @optimizer(torch=TorchFormat(torch.optim.Rprop))
@@ -20,8 +27,8 @@ def rprop(
     ctx: Ctx,
     *,
     lr: Hyper = 1e-2,
-    etas: tuple[Hyper, Hyper] = (0.5, 1.2),
-    step_sizes: tuple[Hyper, Hyper] = (1e-6, 50.0),
+    etas: tuple[Shrinking, Growing] = (0.5, 1.2),
+    step_sizes: Annotated[tuple[Hyper, Hyper], Range(least=0, most=math.inf)] = (1e-6, 50.0),
     maximize: bool = False,
 ) -> Update:
     """Resilient backpropagation, as ``torch.optim.Rprop``.

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import torch
 from torch import Tensor
 
 from dslmut.optim.context import Ctx, Hyper
 from dslmut.optim.define import optimizer
+from dslmut.optim.ranges import Range
 from dslmut.optim.reporting import update_diagnostics
 from dslmut.optim.rules.common import schedule_values
 from dslmut.optim.states import Update, defstate, optimizer_update
@@ -21,7 +24,7 @@ def lars(
     lr: Hyper = 1.0,
     momentum: Hyper = 0.9,
     weight_decay: Hyper = 5e-4,
-    trust_coefficient: Hyper = 1e-3,
+    trust_coefficient: Annotated[Hyper, Range(least=0)] = 1e-3,
     eps: Hyper = 0.0,
 ) -> Update:
     """Layer-wise adaptive rate scaling: momentum, with a learning rate for each parameter.
