@@ -62,16 +62,16 @@ def matched(runner: Runner, saved: SavedGroups) -> list[Hashable | None]:
     shown = [g.shown for g in runner.groups]
     names = [n for g in shown for n in g.get("param_names", ())]
     numbers = [n for g in saved for n in g["params"]]
-    listed = _names(saved, set(names)) if len(names) == len(runner.items) else None
-    if listed is None or len(set(listed)) < len(listed):
+    theirs = _names(saved, set(names)) if len(names) == len(runner.items) else None
+    if theirs is None or len(set(theirs)) < len(theirs):
         return _in_order(shown, saved, numbers)
-    missing = [n for n in names if n not in set(listed)]
-    lost = [n for n in listed if n not in set(names)]
+    ours, known = set(names), dict(zip(theirs, numbers))
+    missing = [n for n in names if n not in known]
+    lost = [n for n in theirs if n not in ours]
     if lost:
         raise _unknown(lost, missing)
     if missing:
-        warn(f"the file has no states of {', '.join(missing)}; they start at zeros")
-    known = dict(zip(listed, numbers))
+        warn(f"the file has no states of {listed(missing)}; they start at zeros")
     return [known.get(n) for n in names]
 
 
@@ -109,10 +109,10 @@ def _in_order(
 
 def _unknown(lost: Sequence[str], missing: Sequence[str]) -> DslmutError:
     """E-OPT-007 for names that only the file has; a renaming is recognised and written down."""
-    message = f"the file has states of {_listed(lost)}, which this optimizer does not have"
+    message = f"the file has states of {listed(lost)}, which this optimizer does not have"
     if not missing:
         return foreign(message, "load it into an optimizer of the model that it was saved from")
-    message += f"; it has {_listed(missing)}, which the file does not have"
+    message += f"; it has {listed(missing)}, which the file does not have"
     new = _renaming(lost, missing)
     return foreign(
         message,
@@ -136,7 +136,8 @@ def _renaming(lost: Sequence[str], missing: Sequence[str]) -> str:
     return f"{{{lost[0]!r}: {near[0]!r}}}.get(n, n)"
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Return names for a message, the first three of many."""
     shown = ", ".join(f"`{n}`" for n in names[:3])
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
 

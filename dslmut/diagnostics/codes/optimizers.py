@@ -312,8 +312,9 @@ class ForeignCheckpoint(Code):
 
     States are loaded by name: an unknown parameter, state or hyperparameter, a state of another
     shape or kind of number, and a file of another rule is an error that names it, before anything
-    is loaded. What a file lacks keeps its present value, with a warning. A file of `torch.optim` is
-    loaded into the rule that corresponds to its class, `torch.optim.AdamW` into `adamw`.
+    is loaded. What a file lacks keeps its present value, with a warning. A rule and the chains around
+    it read each other's files. A file of `torch.optim` is loaded into the rule that corresponds to
+    its class, `torch.optim.AdamW` into `adamw`.
 
     ## Example
 
