@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from dslmut.functions.gradients import Gradient
 from dslmut.optim import checkpoint, compiling, interchange
 from dslmut.optim.bindable import Bindable
-from dslmut.optim.define import Configured
+from dslmut.optim.define import Configured, Optimizer
 from dslmut.optim.explaining import Explanation, explained
 from dslmut.optim.hyperparameters import FOREIGN, RESERVED, fitted, unknown
 from dslmut.optim.inspecting import Inspected
@@ -30,6 +30,7 @@ from dslmut.optim.parameters import (
 )
 from dslmut.optim.reports import Sinks
 from dslmut.optim.running import Runner
+from dslmut.optim.settings import without_code
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -77,7 +78,10 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
         """
         self._settle()
         group = self._complete(opened(param_group), self.param_groups)
+        own = set(group)
         super().add_param_group(group)
+        for name in set(group) - own:  # torch fills in the defaults of another rule
+            del group[name]
         if self._runner is None:  # the constructor prepares all groups at once
             return
         try:
@@ -273,7 +277,7 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
         held = {p for g in self.param_groups for p in g["params"]}
         self.state = defaultdict(dict, {p: s for p, s in everything.items() if p in held})
         try:
-            return super().state_dict()
+            return without_code(super().state_dict(), self._rules())
         finally:
             self.state = everything
 
@@ -338,6 +342,9 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
         bound = f" of {self._model_name}" if self._model_name else ""
         rules = dict.fromkeys(str(_current(g)) for g in self.param_groups)  # pyright: ignore[reportArgumentType]
         return f"<{', '.join(rules)} for {count} parameters{bound}>"
+
+    def _rules(self) -> list[Optimizer[...]]:
+        return [g.definition for g in self._runner.groups] if self._runner is not None else []
 
     def _rule_names(self) -> str:
         return ", ".join(dict.fromkeys(g["rule"] for g in self.param_groups))

@@ -57,6 +57,14 @@ class Schedules:
                 value = self._value(schedule, item, inputs)
                 group.shown[name] = self._written[number, name] = value
 
+    def take(self) -> None:
+        """Take schedules that were written into the groups since the last step, if there are any."""
+        for group in self._numbers.groups:
+            known = group.definition.hyperparameters
+            if any(h.scheduled and is_schedule(group.shown.get(n)) for n, h in known.items()):
+                self.show(last=True)
+                return
+
     def adopt(self) -> None:
         """Take the numbers in the groups as they are, after a checkpoint was loaded."""
         self._written.clear()

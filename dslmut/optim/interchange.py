@@ -218,6 +218,8 @@ def _group_to(
     values = {n: v for n, v in group.items() if n not in OWN and n not in known}
     for name, hyperparameter in known.items():
         theirs = _theirs(name, form)
+        if name not in group:  # code, which no file holds
+            continue
         if theirs in form.defaults:
             values[theirs] = group[name]
         elif group[name] != hyperparameter.default:

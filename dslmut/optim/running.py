@@ -156,6 +156,7 @@ class Runner:
         if self.counts.open:
             self.counts.settle()
             self.schedules.show(last=True)
+        self.schedules.take()
 
     def _run(
         self,
