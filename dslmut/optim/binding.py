@@ -49,7 +49,7 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
         options: Of the run.
 
     Raises:
-        OptimizerError: E-OPT-002 to E-OPT-006 and E-OPT-020 to E-OPT-026.
+        OptimizerError: E-OPT-002 to E-OPT-006 and E-OPT-020 to E-OPT-028.
     """
 
     def __init__(self, rule: Bindable, target: Any, options: Options | None = None) -> None:
