@@ -131,7 +131,31 @@ class BadState(Code):
     opt = averaged(nn.Linear(3, 2))
     ```
 
-    A state that should start elsewhere holds the difference from there, or the complement.
+    A state that should start elsewhere holds the difference from there. One that starts at 1 is
+    `1 + defstate(...)`, and returned less 1. A slow copy of the parameter, as in Lookahead, starts
+    at the parameter, and is kept as what it is ahead by:
+
+    ```python
+    import torch
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Update, defstate, optimizer, optimizer_update
+
+
+    @optimizer
+    def lookahead(
+        param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1, share: float = 0.5, every: int = 5
+    ) -> Update:
+        slow = param + defstate("ahead", torch.zeros_like(param))
+        new = param - lr * grad
+        if ctx.updates % every == 0:
+            slow = slow + share * (new - slow)
+            new = slow
+        return optimizer_update(new, ahead=slow - new)
+
+
+    opt = lookahead(nn.Linear(3, 2))
+    ```
     """
 
     code = "E-OPT-003"
