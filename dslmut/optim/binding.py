@@ -232,6 +232,8 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
         else:
             found = dict(zip(gradients._parameters, gradients._gradients))
             given = [found.get(item.parameter) for item in runner.items]  # pyright: ignore
+        if self._sinks:
+            self._sinks.wait(diagnostics is not None or self._options.diagnostics_every is not None)
         runner.step(self.state, given, diagnostics, ctx)
         if runner.counts.fresh:
             self._deliver()

@@ -297,7 +297,8 @@ class BadOption(Code):
     `Curriculum` or its stages), `diagnostics_every` (a number of steps), `ctx` (names with their
     first numbers), `skip_nonfinite` and `compile` (true or false), `seed` (a whole number) and
     `rounding` (`"nearest"` or `"stochastic"`). Those by which torch's optimizers choose how to
-    compute (`foreach`, `fused`, …) do not exist: updates are compiled.
+    compute (`foreach`, `fused`, …) do not exist: updates are compiled. A sink for diagnostics or
+    metrics that cannot be called with a step and its numbers is reported under this code too.
 
     ## Example
 
