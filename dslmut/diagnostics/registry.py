@@ -51,6 +51,7 @@ CODES: dict[str, type[Code]] = {
         bodies.CapturedTensor,
         bodies.ChangingTrace,
         bodies.BadReport,
+        bodies.RefusedByRule,
         bodies.MetricInBody,
     )
 }

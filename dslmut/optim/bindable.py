@@ -93,7 +93,7 @@ class Bindable:
             unknown: There is none; a misspelt option is an error that names the nearest one.
 
         Raises:
-            OptimizerError: E-OPT-003 to E-OPT-006, E-OPT-011 and E-OPT-020 to E-OPT-026.
+            OptimizerError: E-OPT-003 to E-OPT-006, E-OPT-011 and E-OPT-020 to E-OPT-028.
         """
         from dslmut.optim.binding import OptState
 

@@ -49,7 +49,7 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
         options: Of the run.
 
     Raises:
-        OptimizerError: E-OPT-002 to E-OPT-006 and E-OPT-020 to E-OPT-026.
+        OptimizerError: E-OPT-002 to E-OPT-006 and E-OPT-020 to E-OPT-028.
     """
 
     def __init__(self, rule: Bindable, target: Any, options: Options | None = None) -> None:
@@ -232,6 +232,8 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
         else:
             found = dict(zip(gradients._parameters, gradients._gradients))
             given = [found.get(item.parameter) for item in runner.items]  # pyright: ignore
+        if self._sinks:
+            self._sinks.wait(diagnostics is not None or self._options.diagnostics_every is not None)
         runner.step(self.state, given, diagnostics, ctx)
         if runner.counts.fresh:
             self._deliver()

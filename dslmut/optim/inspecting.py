@@ -43,6 +43,9 @@ class Inspected:
                 ``dslmut.optim.sinks`` has ready ones. It is called behind the step, in the order
                 of attachment. One that raises is detached with a warning: the step was made.
                 Copies and pickles of the optimizer have no sinks.
+
+        Raises:
+            OptimizerError: E-OPT-011 for something that is no such function.
         """
         self._sinks.attach(sink)
 

@@ -131,7 +131,31 @@ class BadState(Code):
     opt = averaged(nn.Linear(3, 2))
     ```
 
-    A state that should start elsewhere holds the difference from there, or the complement.
+    A state that should start elsewhere holds the difference from there. One that starts at 1 is
+    `1 + defstate(...)`, and returned less 1. A slow copy of the parameter, as in Lookahead, starts
+    at the parameter, and is kept as what it is ahead by:
+
+    ```python
+    import torch
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Update, defstate, optimizer, optimizer_update
+
+
+    @optimizer
+    def lookahead(
+        param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1, share: float = 0.5, every: int = 5
+    ) -> Update:
+        slow = param + defstate("ahead", torch.zeros_like(param))
+        new = param - lr * grad
+        if ctx.updates % every == 0:
+            slow = slow + share * (new - slow)
+            new = slow
+        return optimizer_update(new, ahead=slow - new)
+
+
+    opt = lookahead(nn.Linear(3, 2))
+    ```
     """
 
     code = "E-OPT-003"
@@ -273,7 +297,8 @@ class BadOption(Code):
     `Curriculum` or its stages), `diagnostics_every` (a number of steps), `ctx` (names with their
     first numbers), `skip_nonfinite` and `compile` (true or false), `seed` (a whole number) and
     `rounding` (`"nearest"` or `"stochastic"`). Those by which torch's optimizers choose how to
-    compute (`foreach`, `fused`, …) do not exist: updates are compiled.
+    compute (`foreach`, `fused`, …) do not exist: updates are compiled. A sink for diagnostics or
+    metrics that cannot be called with a step and its numbers is reported under this code too.
 
     ## Example
 
