@@ -359,7 +359,7 @@ def test_hyperparameters_of_all_parts_can_change_between_steps() -> None:
 
 def test_misspelt_hyperparameters_of_a_chain_are_found() -> None:
     made = chain(clip_by_norm(1.0), sgd(lr=0.1))
-    with pytest.raises(OptimizerError, match=r"E-OPT-002(.|\n)*write `clip_by_norm.max_norm=...`"):
+    with pytest.raises(OptimizerError, match=r'E-OPT-002(.|\n)*write `"clip_by_norm.max_norm"`'):
         bound(made, [{"params": parameters(), "max_norm": 2.0}])
     with pytest.raises(OptimizerError, match=r"E-OPT-002(.|\n)*write `weight_decay=...`"):
         bound(made, [{"params": parameters(), "weight_decy": 2.0}])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Protocol
@@ -206,20 +206,37 @@ _ALSO_CALLED = {"learning_rate": "lr", "beta": "betas", "wd": "weight_decay", "e
 def check_spelling(definition: Declaring, names: Iterable[str]) -> None:
     """Refuse keys of a group that are misspelt hyperparameters (E-OPT-002); others are people's own."""
     known = definition.hyperparameters
+    close = _called(known)
     for name in names:
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.8) if len(name) > 3 else []
+        near = difflib.get_close_matches(name, close, n=1, cutoff=0.8) if len(name) > 3 else []
         wrong = name in _ALSO_CALLED or any(abs(len(n) - len(name)) <= 1 for n in near)
+        wrong = wrong or name in close  # that of a part of a chain, without the part's name
         if wrong and name not in {*known, *RESERVED, *FOREIGN}:
             raise unknown(definition, name)
+
+
+def _called(known: Iterable[str]) -> dict[str, list[str]]:
+    """Return what hyperparameters are called: in a chain, by the last part of the name too."""
+    found: dict[str, list[str]] = {}
+    for name in known:
+        for call in {name, name.rpartition(".")[2]}:
+            found.setdefault(call, []).append(name)
+    return found
+
+
+def _written(names: Sequence[str]) -> str:
+    """Say how to write one of several names; a dotted one is the key of a group, and no keyword."""
+    return "write " + " or ".join(f'`"{n}"`' if "." in n else f"`{n}=...`" for n in names)
 
 
 def unknown(definition: Declaring, name: str) -> DslmutError:
     """E-OPT-002 for a name that no hyperparameter has."""
     known, rule = definition.hyperparameters, definition.__name__
-    near = [n for n in (_ALSO_CALLED.get(name),) if n in known]
-    near = near or [n for n in known if n.endswith(f".{name}")]  # of a part of a chain
-    near = near or difflib.get_close_matches(name, known, n=1)
-    fix = f"write `{near[0]}=...`" if near else "leave it out"
+    near = [n for n in known if n == _ALSO_CALLED.get(name)]
+    called = _called(known)
+    near = near or called.get(name, [])
+    near = near or [n for c in difflib.get_close_matches(name, called, n=1) for n in called[c]]
+    fix = _written(near) if near else "leave it out"
     of_the_run = [] if near else difflib.get_close_matches(name, _RUN, n=1, cutoff=0.75)
     if of_the_run:
         fix = f"it belongs to the run: write `{rule}(...).bind(model, {of_the_run[0]}=...)`"

@@ -92,7 +92,8 @@ class linear(Schedule):
 class cosine(Schedule):
     """Half a wave of the cosine, as ``torch``'s ``CosineAnnealingLR``.
 
-    Behind the end it rises again, as torch's does. To stay there, write
+    Over all the steps that there are, it stays at ``end`` behind them. With ``steps`` it rises again
+    behind the end, as torch's does; to stay there, write
     ``join(cosine(1e-3, steps=900), 0.0, at=900)``.
 
     Source: Loshchilov and Hutter, "SGDR: Stochastic Gradient Descent with Warm Restarts" (2017),
@@ -121,8 +122,9 @@ class cosine(Schedule):
         check_length(self)
 
     def _number(self, ctx: Ctx) -> float:
-        angle = math.pi * ctx.step / length(self, self.steps, ctx)
-        return self.end + (self.start - self.end) * (1 + operation("cos", angle)) / 2
+        steps = length(self, self.steps, ctx)
+        share = ctx.step / steps if self.steps is not None else done(ctx.step, steps)
+        return self.end + (self.start - self.end) * (1 + operation("cos", math.pi * share)) / 2
 
 
 @dataclass(frozen=True)
