@@ -294,7 +294,9 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
             OptimizerError: E-OPT-007; nothing was changed then.
         """
         state_dict = copy(state_dict)
-        if "param_groups" in state_dict:  # hooks may write into their own groups
+        if (
+            isinstance(state_dict, Mapping) and "param_groups" in state_dict
+        ):  # hooks may write into their own groups
             state_dict["param_groups"] = [copy(g) for g in state_dict["param_groups"]]
         for hook in self._optimizer_load_state_dict_pre_hooks.values():
             changed = hook(self, state_dict)

@@ -86,7 +86,7 @@ def _check_rules(runner: Runner, groups: SavedGroups) -> None:
         raise foreign(
             f"the file was saved from {_named(saved)}, "
             f"and this is {_named([d.__name__ for d in definitions])}",
-            "load it into an optimizer with the rule that it was saved from",
+            f"load it into an optimizer with the rule that it was saved from, {_named(saved)}",
         )
 
 

@@ -14,6 +14,12 @@ def parts(rule: str) -> tuple[str, ...]:
     return (rule,) if listed == rule else tuple(listed.removesuffix(")").split(", "))
 
 
+def core(definition: Optimizer[...]) -> str:
+    """Return the name of the rule that a chain is around; of a rule, its own."""
+    own: Any = getattr(definition, "parts", ())
+    return next((p.definition.__name__ for p in own if not p.label), definition.__name__)
+
+
 def is_related(definition: Optimizer[...], saved: str) -> bool:
     """Say whether a file's rule is this one, but for transforms around it.
 
@@ -21,9 +27,7 @@ def is_related(definition: Optimizer[...], saved: str) -> bool:
         definition: Of a group here.
         saved: The name of the rule in the file.
     """
-    own: Any = getattr(definition, "parts", ())
-    core = next((p.definition.__name__ for p in own if not p.label), definition.__name__)
-    return core in parts(saved)
+    return core(definition) in parts(saved)
 
 
 def left_out(own: str, saved: str) -> tuple[str, ...]:
