@@ -13,6 +13,19 @@ from dslmut.optim.rules.common import full_gradient, schedule_values
 from dslmut.optim.states import Update, defstate, optimizer_update
 
 
+def _moments(
+    g: Tensor, ctx: Ctx, beta1: float, beta2: float, eps: float, amsgrad: bool
+) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+    """Return Adam's first moment, the root that it is divided by, and the new states."""
+    m = beta1 * defstate("exp_avg", torch.zeros_like(g)) + (1 - beta1) * g
+    v = beta2 * defstate("exp_avg_sq", torch.zeros_like(g)) + (1 - beta2) * (g * g)
+    states = {"exp_avg": m, "exp_avg_sq": v}
+    if amsgrad:
+        v = torch.maximum(defstate("max_exp_avg_sq", torch.zeros_like(g)), v)
+        states["max_exp_avg_sq"] = v
+    return m, v.sqrt() / (1 - beta2**ctx.updates) ** 0.5 + eps, states
+
+
 @optimizer(torch=TorchFormat(torch.optim.Adam))
 def adam(
     param: Tensor,
@@ -47,13 +60,7 @@ def adam(
     lr, beta1, beta2, eps, weight_decay = schedule_values(ctx, lr, *betas, eps, weight_decay)
     penalty, shrinkage = (0.0, weight_decay) if decoupled_weight_decay else (weight_decay, 0.0)
     g = full_gradient(param, grad, penalty, maximize)
-    m = beta1 * defstate("exp_avg", torch.zeros_like(param)) + (1 - beta1) * g
-    v = beta2 * defstate("exp_avg_sq", torch.zeros_like(param)) + (1 - beta2) * (g * g)
-    states = {"exp_avg": m, "exp_avg_sq": v}
-    if amsgrad:
-        v = torch.maximum(defstate("max_exp_avg_sq", torch.zeros_like(param)), v)
-        states["max_exp_avg_sq"] = v
-    root = v.sqrt() / (1 - beta2**ctx.updates) ** 0.5 + eps
+    m, root, states = _moments(g, ctx, beta1, beta2, eps, amsgrad)
     new = (1 - lr * shrinkage) * param - lr / (1 - beta1**ctx.updates) * (m / root)
     update_diagnostics(param, grad, new)
     return optimizer_update(new, **states)
@@ -89,13 +96,7 @@ def adamw(
     """
     lr, beta1, beta2, eps, weight_decay = schedule_values(ctx, lr, *betas, eps, weight_decay)
     g = -grad if maximize else grad
-    m = beta1 * defstate("exp_avg", torch.zeros_like(param)) + (1 - beta1) * g
-    v = beta2 * defstate("exp_avg_sq", torch.zeros_like(param)) + (1 - beta2) * (g * g)
-    states = {"exp_avg": m, "exp_avg_sq": v}
-    if amsgrad:
-        v = torch.maximum(defstate("max_exp_avg_sq", torch.zeros_like(param)), v)
-        states["max_exp_avg_sq"] = v
-    root = v.sqrt() / (1 - beta2**ctx.updates) ** 0.5 + eps
+    m, root, states = _moments(g, ctx, beta1, beta2, eps, amsgrad)
     new = (1 - lr * weight_decay) * param - lr / (1 - beta1**ctx.updates) * (m / root)
     update_diagnostics(param, grad, new)
     return optimizer_update(new, **states)
