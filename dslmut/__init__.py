@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from dslmut.diagnostics.exceptions import CheckError as CheckError
     from dslmut.diagnostics.exceptions import DslmutError as DslmutError
     from dslmut.diagnostics.exceptions import FieldError as FieldError
+    from dslmut.diagnostics.exceptions import MissingError as MissingError
     from dslmut.diagnostics.exceptions import MutationError as MutationError
     from dslmut.diagnostics.exceptions import OptimizerError as OptimizerError
     from dslmut.functions.config import config as config
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "dslmut.checking.modules": "check",
     "dslmut.vocabulary": "FRESH Fresh MUT Index Mut mut",
-    "dslmut.diagnostics.exceptions": "CheckError DslmutError FieldError MutationError OptimizerError",
+    "dslmut.diagnostics.exceptions": "CheckError DslmutError FieldError MissingError MutationError OptimizerError",
     "dslmut.functions.config": "config",
     "dslmut.functions.decorate": "extern fn",
     "dslmut.functions.fields": "set_field",
@@ -83,6 +84,7 @@ __all__ = [
     "Gradient",
     "Hyper",
     "Index",
+    "MissingError",
     "Model",
     "Mut",
     "MutationError",

@@ -142,7 +142,7 @@ def test_the_public_list_is_the_one_that_is_written_down() -> None:
     """A change here is a change for users."""
     assert set(dslmut.__all__) == set(dslmut._HOME_OF)
     assert sorted(dslmut.__all__) == sorted(
-        "FRESH MUT CheckError Configured Ctx Curriculum DslmutError FieldError Fresh Gradient Hyper Index Model Mut "
+        "FRESH MUT CheckError Configured Ctx Curriculum DslmutError FieldError Fresh Gradient Hyper Index MissingError Model Mut "
         "MutationError OptState OptimizerError Stage Update buffer check config defstate diagnostic eval_mode extern "
         "fn grad group groups metric mut optimizer optimizer_update param record set_field update value_and_grad".split()
     )

@@ -381,7 +381,7 @@ def test_rounding_is_the_same_in_any_order_and_after_a_resume() -> None:
 def test_float32_parameters_are_not_rounded() -> None:
     for rounding in ("nearest", "stochastic"):
         opt = bound(adamw(), [("w", nn.Parameter(torch.zeros(3)))], rounding=rounding)
-        assert "random" not in opt.graph("w")
+        assert "round_by_chance" not in opt.graph("w")
         assert "bfloat16" not in opt.graph("w")
 
 

@@ -615,7 +615,7 @@ def test_scripts_made_at_random_with_the_other_optimizers(rule: str, seed: int) 
     ({"colour": 3}, "leave it out"),
 ])  # fmt: skip
 def test_misspelt_options_of_a_run(given: Any, words: str) -> None:
-    with pytest.raises(OptimizerError, match=f"E-OPT-006(.|\n)*{words}"):
+    with pytest.raises(OptimizerError, match=f"E-OPT-011(.|\n)*{words}"):
         adamw(lr=0.1).bind(net(), **given)
     with pytest.raises(OptimizerError, match="E-OPT-002(.|\n)*bind\\(model, diagnostics_every="):
         adamw(net(), diagnostic_every=3)

@@ -172,8 +172,7 @@ def test_a_head_that_is_tied_to_the_embedding() -> None:
     m.lm_head.weight = m.tokens.weight
     found = decisions(m)
     assert found["tokens.weight"] == ("adamw", "embedding; also lm_head.weight")
-    assert found["conv.weight"] == ("adamw", "the last matrix of the model, taken for its head")
-    assert decisions(m, heads=())["conv.weight"] == ("muon", "hidden matrix")
+    assert found["conv.weight"] == ("muon", "hidden matrix")
 
 
 def test_a_head_without_a_name() -> None:
@@ -181,12 +180,25 @@ def test_a_head_without_a_name() -> None:
     assert found["0.weight"] == ("muon", "hidden matrix")
     assert found["2.weight"] == ("adamw", "the last matrix of the model, taken for its head")
 
+    assert decisions(nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2)), heads=())["1.weight"] == (
+        "muon",
+        "hidden matrix",
+    )
 
-def test_patterns_overrule() -> None:
-    found = decisions(Transformer(), heads="conv.*", embeddings=["pos_embed"])
+
+def test_patterns_say_what_names_do_not() -> None:
+    found = decisions(Transformer(), heads="conv.*", embeddings=["blocks.*.output.*"])
     assert [n for n, (_, why) in found.items() if why == "head"] == ["conv.weight"]
-    assert [n for n, (_, why) in found.items() if why == "embedding"] == ["pos_embed"]
-    assert found["tokens.weight"] == ("muon", "hidden matrix")
+    assert found["lm_head.weight"] == ("muon", "hidden matrix")
+    embeddings = {n for n, (_, why) in found.items() if why == "embedding"}
+    assert embeddings == {"tokens.weight", "pos_embed", "blocks.0.output.weight"}
+
+
+@pytest.mark.parametrize("name", ["pos", "pe", "position", "pos_emb", "wpe", "patch_embed"])
+def test_positions_are_embeddings(name: str) -> None:
+    m = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+    m.register_parameter(name, nn.Parameter(torch.ones(5, 4)))
+    assert decisions(m)[name] == ("adamw", "embedding")
 
 
 def test_the_groups_say_what_they_are() -> None:

@@ -213,6 +213,12 @@ def test_what_it_can_be_bound_to() -> None:
     assert "Linear" in repr(descent(m))
 
 
+def wrapper() -> nn.Parameter:
+    """Return a parameter that is one by tensors inside, as sharded and quantized ones are."""
+    ragged = [torch.ones(2), torch.ones(3)]
+    return nn.Parameter(torch.nested.nested_tensor(ragged, layout=torch.jagged))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
@@ -227,6 +233,11 @@ def test_what_it_can_be_bound_to() -> None:
         (lambda: descent([torch.zeros(1).expand(3).requires_grad_()]), "is expanded"),
         (lambda: descent([torch.zeros(3, dtype=torch.int64)]), "holds torch.int64"),
         (lambda: descent([{"lr": 0.1}]), "a group has no `params`"),
+        (
+            lambda: descent([torch.eye(3).to_sparse().requires_grad_()]),
+            "has the layout torch.sparse",
+        ),
+        (lambda: descent([wrapper()]), "is a `NestedTensor`, which holds other tensors"),
     ],
 )
 def test_what_it_cannot_be_bound_to(make: Callable[[], object], message: str) -> None:
@@ -731,7 +742,7 @@ def test_progress_is_counted_from_a_curriculum() -> None:
     with pytest.raises(OptimizerError, match="E-OPT-006(.|\n)*write `ctx.step`"):
         bound(descent(lr=lambda ctx: ctx.stepp))
     for bad in (lambda: Curriculum(), lambda: Curriculum([]), lambda: Curriculum(steps=0)):
-        with pytest.raises(OptimizerError, match="E-OPT-006"):
+        with pytest.raises(OptimizerError, match="E-OPT-011"):
             bad()
 
 

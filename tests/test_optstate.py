@@ -292,7 +292,7 @@ def test_a_failed_step_changes_nothing() -> None:
     with pytest.raises(OptimizerError, match="E-OPT-005"):
         opt.step(ctx={"scale": 5.0})
     p.grad = torch.ones(3)
-    with pytest.raises(OptimizerError, match="E-OPT-006"):
+    with pytest.raises(OptimizerError, match="E-OPT-011"):
         opt.step(ctx={"scale": "a"})
     opt.step()
     assert p.tolist() == [-1, -1, -1]

@@ -479,7 +479,7 @@ def test_a_schedule_must_be_read(use: Any) -> None:
     ({"curriculum": ["a"]}, "stages"), ({"curriculum": 0}, "0 steps"), ({"compile": 3}, "compile"),
 ])  # fmt: skip
 def test_options_that_do_not_fit(options: Any, words: str) -> None:
-    with pytest.raises(OptimizerError, match=f"E-OPT-006(.|\n)*{words}"):
+    with pytest.raises(OptimizerError, match=f"E-OPT-011(.|\n)*{words}"):
         sgd(lr=0.1).bind([nn.Parameter(torch.ones(1))], **options)
 
 

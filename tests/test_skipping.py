@@ -376,7 +376,7 @@ def test_scaling_and_clipping_equal_torchs() -> None:
 
 
 def test_the_option_belongs_to_the_run() -> None:
-    with pytest.raises(DslmutError, match="E-OPT-006(.|\n)*`skip_nonfinite` is True or False"):
+    with pytest.raises(DslmutError, match="E-OPT-011(.|\n)*`skip_nonfinite` is True or False"):
         sgd().bind(model(), skip_nonfinite="yes")  # pyright: ignore
     with pytest.raises(DslmutError, match=r"E-OPT-002(.|\n)*bind\(model, skip_nonfinite=...\)"):
         sgd(skip_nonfinite=True)  # pyright: ignore

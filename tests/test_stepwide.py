@@ -231,5 +231,5 @@ def test_a_schedule_cannot_read_it(schedule: Any) -> None:
 
 
 def test_the_name_is_taken() -> None:
-    with pytest.raises(Exception, match="E-OPT-006(.|\n)*cannot get a key `grad_norm`"):
+    with pytest.raises(Exception, match="E-OPT-011(.|\n)*cannot get a key `grad_norm`"):
         sgd().bind(model(), ctx={"grad_norm": 0.0}, compile=False)

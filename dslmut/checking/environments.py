@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from dslmut.checking.lattice import Read, Use, Value, join
+from dslmut.checking.lattice import Read, Use, Value, flat, join
 from dslmut.checking.origins import Origin, Root
 from dslmut.diagnostics.model import Span
 
@@ -62,6 +62,13 @@ class Environment(dict[str, Binding]):
             value = update(binding.value)
             if value is not binding.value:
                 self[name] = Binding(value, binding.sites)
+
+    def flattened(self, before: Environment) -> Environment:
+        """Return it with what each changed value holds as a part of the value itself."""
+        return Environment(
+            (n, b if before.get(n) == b else b._replace(value=flat(b.value)))
+            for n, b in self.items()
+        )
 
     def empty(self, holder: ast.expr) -> None:
         """Note that the container under a name holds nothing any more."""

@@ -258,6 +258,17 @@ def shallow(value: Value) -> Value:
     )
 
 
+def flat(value: Value) -> Value:
+    """Return a value that does not tell any more what lies in it from itself."""
+    return value._replace(
+        origins=few(value.reachable),
+        contents=(),
+        positional=False,
+        reads=_by_site(frozenset(reads_in(value))),
+        graph=graph_of([value]),
+    )
+
+
 def reads_in(value: Value) -> Iterator[Read]:
     """Yield the field reads of a value and of everything that it holds."""
     yield from value.reads

@@ -16,6 +16,9 @@ from dslmut.checking.scopes import carried_names
 from dslmut.checking.targets import store
 from dslmut.checking.walk import Walk
 
+ROUNDS = 20
+"""So often a loop is run with all that is known of what its values hold."""
+
 
 def if_(walk: Walk, node: ast.If) -> None:
     """``if``."""
@@ -53,16 +56,23 @@ def _loop(
     head: Callable[[], object],
     endless: bool = False,
 ) -> None:
-    """Run a loop until another round adds nothing; the lattice is finite, so that it ends."""
+    """Run a loop until another round adds nothing.
+
+    The lattice is finite, but a value that holds others may take thousands of rounds to the end
+    of it: after some of them what still changes is known without what it holds.
+    """
     entry = walk.env
     # Functions inside may read any name, whenever they are called.
     carried = None if walk.scope in walk.source.nesting else carried_names(node)
+    number = 0
     while True:
-        loop = Loop()
+        loop, number = Loop(), number + 1
         walk.loops.append(loop)
         end = walk.branch(lambda: (head(), walk.block(node.body)), entry.fork())
         walk.loops.pop()
         before, entry = entry, meet([entry, end, *loop.continues]) or entry
+        if number > ROUNDS:
+            entry = entry.flattened(before)
         if entry == before or (carried is not None and _same(before, entry, carried)):
             break
     start = walk.env = entry

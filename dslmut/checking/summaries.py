@@ -7,7 +7,8 @@ for them.
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from dslmut.checking import entities as en
@@ -71,7 +72,8 @@ def given_back(
     found = summary_of(walk, function, arguments)
     if found is None:
         return None
-    value = _put_in(walk, call, function, found.gives, arguments)
+    reach = functools.cache(lambda origin: _reached(walk, origin, arguments))
+    value = _put_in(walk, call, function, found.gives, arguments, reach)
     return _as_declared(value, function)
 
 
@@ -212,12 +214,20 @@ def _summary(walk: Walk) -> Summary:
 
 
 def _put_in(
-    walk: Walk, call: ast.AST, function: Function, value: Value, arguments: Mapping[str, Value]
+    walk: Walk,
+    call: ast.AST,
+    function: Function,
+    value: Value,
+    arguments: Mapping[str, Value],
+    reach: Callable[[Origin], Value | None],
 ) -> Value:
     """Return a result of a function with the arguments in place of its parameters."""
-    contents = tuple(shallow(_put_in(walk, call, function, v, arguments)) for v in value.contents)
+    contents = tuple(
+        shallow(_put_in(walk, call, function, v, arguments, reach)) for v in value.contents
+    )
     fresh = walk.fresh(call, value.type.kind)
-    reached = [_reached(walk, o, arguments) for o in value.origins]
+    # In an order of their own, so that what is joined comes out the same in each run.
+    reached = [reach(o) for o in sorted(value.origins, key=lambda o: (o.name, o.path))]
     entity = value.entity if isinstance(value.entity, Class) else None
     made = any(o.root not in (Root.PARAM, Root.MUT) for o in value.origins) or not reached
     own = Value(

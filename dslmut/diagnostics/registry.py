@@ -42,6 +42,7 @@ CODES: dict[str, type[Code]] = {
         optimizers.ForeignCheckpoint,
         optimizers.ScheduledElsewhere,
         optimizers.BadChain,
+        optimizers.BadOption,
         bodies.InPlaceInBody,
         bodies.BranchOnTensor,
         bodies.NumberFromTensor,
@@ -50,6 +51,7 @@ CODES: dict[str, type[Code]] = {
         bodies.CapturedTensor,
         bodies.ChangingTrace,
         bodies.BadReport,
+        bodies.RefusedByRule,
         bodies.MetricInBody,
     )
 }

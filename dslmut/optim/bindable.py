@@ -95,7 +95,7 @@ class Bindable:
             unknown: There is none; a misspelt option is an error that names the nearest one.
 
         Raises:
-            OptimizerError: E-OPT-003 to E-OPT-006 and E-OPT-020 to E-OPT-026.
+            OptimizerError: E-OPT-003 to E-OPT-006, E-OPT-011 and E-OPT-020 to E-OPT-028.
         """
         from dslmut.optim.binding import OptState
 
@@ -128,6 +128,9 @@ class Bindable:
             )
 
 
-def lacks(message: str, fix: str, why: str | None = None) -> MissingError:
+_WHY = "a rule has states and steps only together with the parameters that it updates"
+
+
+def lacks(message: str, fix: str, why: str = _WHY) -> MissingError:
     """Return E-OPT-005 for what is asked of something at another stage of its making."""
     return MissingError([BadBinding.at(user_span(), message, fix=fix, why=why)])

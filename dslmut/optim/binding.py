@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from dslmut.functions.gradients import Gradient
 from dslmut.optim import checkpoint, compiling, interchange
 from dslmut.optim.bindable import Bindable
-from dslmut.optim.define import Configured
+from dslmut.optim.define import Configured, Optimizer
 from dslmut.optim.explaining import Explanation, explained
 from dslmut.optim.hyperparameters import FOREIGN, RESERVED, fitted, unknown
 from dslmut.optim.inspecting import Inspected
@@ -30,6 +30,7 @@ from dslmut.optim.parameters import (
 )
 from dslmut.optim.reports import Sinks
 from dslmut.optim.running import Runner
+from dslmut.optim.settings import without_code
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -48,7 +49,7 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
         options: Of the run.
 
     Raises:
-        OptimizerError: E-OPT-002 to E-OPT-006 and E-OPT-020 to E-OPT-026.
+        OptimizerError: E-OPT-002 to E-OPT-006 and E-OPT-020 to E-OPT-028.
     """
 
     def __init__(self, rule: Bindable, target: Any, options: Options | None = None) -> None:
@@ -77,7 +78,10 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
         """
         self._settle()
         group = self._complete(opened(param_group), self.param_groups)
+        own = set(group)
         super().add_param_group(group)
+        for name in set(group) - own:  # torch fills in the defaults of another rule
+            del group[name]
         if self._runner is None:  # the constructor prepares all groups at once
             return
         try:
@@ -206,7 +210,7 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
             What the closure returns.
 
         Raises:
-            OptimizerError: E-OPT-006 for a key of ``ctx``, E-OPT-008 for a hyperparameter that is
+            OptimizerError: E-OPT-006 and E-OPT-011 for ``ctx``, E-OPT-008 for a hyperparameter that is
                 driven from two sides; nothing was changed then.
         """
         loss = None
@@ -228,6 +232,8 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
         else:
             found = dict(zip(gradients._parameters, gradients._gradients))
             given = [found.get(item.parameter) for item in runner.items]  # pyright: ignore
+        if self._sinks:
+            self._sinks.wait(diagnostics is not None or self._options.diagnostics_every is not None)
         runner.step(self.state, given, diagnostics, ctx)
         if runner.counts.fresh:
             self._deliver()
@@ -273,7 +279,7 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
         held = {p for g in self.param_groups for p in g["params"]}
         self.state = defaultdict(dict, {p: s for p, s in everything.items() if p in held})
         try:
-            return super().state_dict()
+            return without_code(super().state_dict(), self._rules())
         finally:
             self.state = everything
 
@@ -288,7 +294,9 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
             OptimizerError: E-OPT-007; nothing was changed then.
         """
         state_dict = copy(state_dict)
-        if "param_groups" in state_dict:  # hooks may write into their own groups
+        if (
+            isinstance(state_dict, Mapping) and "param_groups" in state_dict
+        ):  # hooks may write into their own groups
             state_dict["param_groups"] = [copy(g) for g in state_dict["param_groups"]]
         for hook in self._optimizer_load_state_dict_pre_hooks.values():
             changed = hook(self, state_dict)
@@ -338,6 +346,9 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
         bound = f" of {self._model_name}" if self._model_name else ""
         rules = dict.fromkeys(str(_current(g)) for g in self.param_groups)  # pyright: ignore[reportArgumentType]
         return f"<{', '.join(rules)} for {count} parameters{bound}>"
+
+    def _rules(self) -> list[Optimizer[...]]:
+        return [g.definition for g in self._runner.groups] if self._runner is not None else []
 
     def _rule_names(self) -> str:
         return ", ".join(dict.fromkeys(g["rule"] for g in self.param_groups))

@@ -8,7 +8,8 @@ from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from dslmut.optim.expressions import Expression, Number
-from dslmut.optim.trace import Recording, Subject, Tracer
+from dslmut.optim.recording import Recording, Subject
+from dslmut.optim.trace import Tracer
 
 if TYPE_CHECKING:
     from dslmut.optim.define import Optimizer

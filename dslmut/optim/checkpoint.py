@@ -14,13 +14,14 @@ from dslmut.optim import interchange
 from dslmut.optim.branching import declarable
 from dslmut.optim.fitting import check_state, fit_state
 from dslmut.optim.layouts import layout
-from dslmut.optim.matching import SavedGroups, count, foreign, groups_in, matched, warn
+from dslmut.optim.lineage import begun, difference, is_related, left_out
+from dslmut.optim.matching import SavedGroups, count, foreign, groups_in, listed, matched, warn
 from dslmut.optim.parameters import is_lazy
+from dslmut.optim.recording import State, Subject
 from dslmut.optim.settings import settings
-from dslmut.optim.trace import State, Subject
 
 if TYPE_CHECKING:
-    from dslmut.optim.numbers import Item
+    from dslmut.optim.numbers import Group, Item
     from dslmut.optim.running import Runner
 
 
@@ -45,7 +46,7 @@ def load(states: Any, runner: Runner, saved: Any) -> None:
         groups = saved["param_groups"]
     _check_rules(runner, groups)
     numbers = matched(runner, groups)
-    _check_parameters_rules(runner, numbers, groups)
+    rules = _saved_rules(runner, numbers, groups)
     changes = [
         settings(group, _sources(runner, number, numbers, groups), groups)
         for number, group in enumerate(runner.groups)
@@ -56,8 +57,8 @@ def load(states: Any, runner: Runner, saved: Any) -> None:
     try:  # which states a rule declares may depend on its hyperparameters
         possible = _Declarable(runner)
         loadings = [
-            _checked(item, runner, saved["state"].get(numbers[item.number], {}), possible)
-            for item in runner.items
+            _checked(item, runner, saved["state"].get(numbers[item.number], {}), possible, rule)
+            for item, rule in zip(runner.items, rules)
         ]
         runner.numbers.adopt(groups)
         runner.schedules.adopt()
@@ -69,6 +70,7 @@ def load(states: Any, runner: Runner, saved: Any) -> None:
         with suppress(Exception):
             runner.schedules.adopt()
         raise
+    _warn(runner, rules, loadings)
     for loading in loadings:
         states[loading.item.parameter] = loading.states()
 
@@ -78,30 +80,37 @@ def load(states: Any, runner: Runner, saved: Any) -> None:
 
 def _check_rules(runner: Runner, groups: SavedGroups) -> None:
     """Refuse a file of other rules altogether."""
-    own = [g.definition.__name__ for g in runner.groups]
-    saved = [g["rule"] for g in groups if "rule" in g]
-    if not set(own) & set(saved):
+    definitions = [g.definition for g in runner.groups]
+    saved = [str(g["rule"]) for g in groups if "rule" in g]
+    if not any(is_related(d, rule) for d in definitions for rule in saved):
         raise foreign(
-            f"the file was saved from {_named(saved)}, and this is {_named(own)}",
-            "load it into an optimizer with the rule that it was saved from",
+            f"the file was saved from {_named(saved)}, "
+            f"and this is {_named([d.__name__ for d in definitions])}",
+            f"load it into an optimizer with the rule that it was saved from, {_named(saved)}",
         )
 
 
-def _check_parameters_rules(
+def _saved_rules(
     runner: Runner, numbers: Sequence[Hashable | None], groups: SavedGroups
-) -> None:
-    """Refuse a file in which a parameter was under another rule than here."""
-    rules = {n: g["rule"] for g in groups if "rule" in g for n in g["params"]}
+) -> list[str]:
+    """Return the rule that each parameter was under; refuse another one than here.
+
+    Transforms may stand around it now, or may have stood around it then.
+    """
+    rules = {n: str(g["rule"]) for g in groups if "rule" in g for n in g["params"]}
+    found = []
     for item in runner.items:
-        own = runner.groups[item.group].definition.__name__
-        saved = rules.get(numbers[item.number], own)
-        if saved != own:
+        definition = runner.groups[item.group].definition
+        saved = rules.get(numbers[item.number], definition.__name__)
+        if not is_related(definition, saved):
             raise foreign(
                 f"the states of `{item.name}` were saved from `{saved}`, "
-                f"and here it stands in a group of `{own}`",
+                f"and here it stands in a group of `{definition.__name__}`",
                 f"put it into a group of `{saved}`, or take its states out of the file: "
                 'they start at zeros then (`del file["state"][number]`)',
             )
+        found.append(saved)
+    return found
 
 
 def _named(rules: Sequence[str]) -> str:
@@ -120,12 +129,14 @@ class _Loading:
         declared: Its states.
         saved: Its states in the file, those of branches that are not taken now among them.
         updates: Their count; None for a parameter that has no states now.
+        lacking: Those that the file does not have.
     """
 
     item: Item
     declared: Sequence[State]
     saved: Mapping[str, Any]
     updates: int | None
+    lacking: tuple[str, ...] = ()
 
     def states(self) -> dict[str, Any]:
         """Return the states, in storage of their own."""
@@ -141,7 +152,7 @@ class _Loading:
 
 
 def _checked(
-    item: Item, runner: Runner, saved: Mapping[str, Any], possible: _Declarable
+    item: Item, runner: Runner, saved: Mapping[str, Any], possible: _Declarable, rule: str
 ) -> _Loading:
     """Check the states of one parameter.
 
@@ -150,6 +161,7 @@ def _checked(
         runner: Which knows what its rule declares.
         saved: Its states in the file, perhaps of another branch of the rule.
         possible: Knows what the rule declares on other branches.
+        rule: That the states were saved from; those of transforms that are gone are left out.
     """
     if is_lazy(item.parameter):
         if saved:
@@ -164,18 +176,30 @@ def _checked(
     declared = [s.name for s in program.states]
     unknown = [n for n in saved if n not in declared and n != "updates"]
     strange = [n for n in unknown if n not in possible.names(item, program.personal)]
-    if strange:
-        raise _undeclared(item, strange[0], declared, saved)
+    own = runner.groups[item.group].definition.__name__
+    gone, new = left_out(own, rule), begun(own, rule)
+    for name in strange:
+        if not name.startswith(gone):
+            raise _undeclared(item, name, declared, saved)
     for state in program.states:
         if saved.get(state.name) is not None:
             check_state(item, state, saved[state.name])
-    missing = [n for n in declared if n not in saved]
-    if missing and saved.get("updates"):
-        listed = ", ".join(f"`{n}`" for n in missing)
-        warn(f"the file lacks {listed} of `{item.name}`; they start at zeros")
-    return _Loading(
-        item, program.states, saved, count(saved.get("updates", 0), f"updates of `{item.name}`")
-    )
+    updates = count(saved.get("updates", 0), f"updates of `{item.name}`")
+    missing = [n for n in declared if n not in saved and not n.startswith(new)]
+    lacking = tuple(missing) if updates else ()
+    kept = {n: v for n, v in saved.items() if n not in strange}
+    return _Loading(item, program.states, kept, updates, lacking)
+
+
+def _warn(runner: Runner, rules: Sequence[str], loadings: Sequence[_Loading]) -> None:
+    """Say once what the file lacks, and which transforms are gone or new."""
+    names = [runner.groups[item.group].definition.__name__ for item in runner.items]
+    for own, saved in dict.fromkeys(zip(names, rules)):
+        if own != saved:
+            warn(difference(own, saved))
+    for lacking in dict.fromkeys(i.lacking for i in loadings if i.lacking):
+        owners = listed([i.item.name for i in loadings if i.lacking == lacking])
+        warn(f"the file lacks {listed(lacking)} of {owners}; they start at zeros")
 
 
 class _Declarable:
@@ -220,6 +244,15 @@ def _undeclared(
 def _sources(
     runner: Runner, number: int, numbers: Sequence[Any], saved: SavedGroups
 ) -> list[Mapping[str, Any]]:
-    """Return the saved groups that the parameters of a group were in."""
+    """Return the saved groups that the parameters of a group were in, as far as the rule has them."""
     own = {numbers[i.number] for i in runner.items if i.group == number} - {None}
-    return [g for g in saved if own & set(g["params"])]
+    return [_fitting(runner.groups[number], g) for g in saved if own & set(g["params"])]
+
+
+def _fitting(group: Group, saved: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a group of a file with the transforms that there are now."""
+    known, name = group.definition.hyperparameters, group.definition.__name__
+    rule = str(saved.get("rule", name))
+    gone, new = left_out(name, rule), begun(name, rule)
+    present = {n: group.shown[n] for n in known if n.startswith(new)}
+    return present | {n: v for n, v in saved.items() if n in known or not n.startswith(gone)}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
 from torch import Tensor
 
-from dslmut.diagnostics.codes.optimizers import BadContext, BadHyperparameter
+from dslmut.diagnostics.codes.optimizers import BadContext, BadHyperparameter, BadOption
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim.scalars import operation
@@ -133,6 +133,7 @@ class Ctx:
             user_span(),
             "`ctx` is computed with, and it is no number",
             fix="a schedule gets `ctx`: take `ctx.step`, `ctx.updates` or `ctx.progress` of it",
+            why="`ctx` holds the numbers of a step, and is none itself",
         )
 
     __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = __neg__ = __float__ = _refuse
@@ -149,6 +150,7 @@ def draws_in_a_schedule(name: str) -> DslmutError:
         user_span(),
         f"a schedule asks for `ctx.{name}`: it gives one number for all elements, and draws none",
         fix=f"call `ctx.{name}(t)` in the body of the rule, with a tensor of it",
+        why="random numbers are computed on the device, and schedules before it",
     )
 
 
@@ -235,7 +237,7 @@ class Stage:
                 why="a stage has a name and a number of steps, in this order",
             )
         if type(self.steps) is not int or self.steps < 1:
-            raise BadContext.raised(
+            raise BadOption.raised(
                 user_span(),
                 f"the stage `{self.name}` has {self.steps!r} steps",
                 fix=f'give it at least one: `Stage("{self.name}", 1000)`',
@@ -277,13 +279,13 @@ class Curriculum:
         is_several = isinstance(stages, Iterable)
         object.__setattr__(self, "stages", tuple(stages) if is_several else (stages,))
         if not all(isinstance(s, Stage) for s in self.stages):
-            raise BadContext.raised(
+            raise BadOption.raised(
                 user_span(),
                 "a curriculum consists of stages",
                 fix='write `Curriculum([Stage("short", 1000), Stage("full", 9000)])`',
             )
         if not self.stages:
-            raise BadContext.raised(
+            raise BadOption.raised(
                 user_span(), "a curriculum has no steps", fix="write `Curriculum(steps=10_000)`"
             )
 

@@ -79,6 +79,7 @@ class Optimizer(Generic[P]):
                 user_span(),
                 f"`{self.__name__}` takes the model alone by position; hyperparameters are given by name",
                 fix=f"write `{self.__name__}(model, {next(iter(self.hyperparameters), 'lr')}=...)`",
+                why="a number without a name says not which hyperparameter it is",
             )
         bound = Configured(self, configured(self, hyperparameters))
         return bound.bind(args[0]) if args else bound

@@ -72,6 +72,7 @@ def drawn(tracer: Tracer, name: str, like: Any) -> Tensor:
             user_span(),
             f"`ctx.{name}` takes a tensor of floating-point numbers, whose shape and dtype it gives, and got `{kind}`",
             fix=f"write `ctx.{name}(param)`, for instance",
+            why="each element of a tensor gets a random number of its own",
         )
     key, step = _inputs(tracer)
     draw, tracer.recording.draws = tracer.recording.draws, tracer.recording.draws + 1
@@ -174,14 +175,14 @@ def _(
     return torch.empty_like(value, dtype=dtype)
 
 
-DRAWS = {torch.ops.dslmut.uniform.default, torch.ops.dslmut.normal.default}
-"""The operations that give random numbers."""
-
 _OPERATIONS = {
     "rand_like": torch.ops.dslmut.uniform.default,
     "randn_like": torch.ops.dslmut.normal.default,
 }
 """What the methods of ``ctx`` record."""
+
+DRAWS = {operation: name for name, operation in _OPERATIONS.items()}
+"""The operations that give random numbers, and what a body calls them by."""
 
 ROUNDS = torch.ops.dslmut.round_by_chance.default
 

@@ -124,7 +124,8 @@ def explained(
         schedules: The rule of each group, with its hyperparameters.
         compiled: Whether the updates are.
     """
-    calls = runner.calls()
+    plan = runner.first_plan()
+    calls = (*plan.calls, *plan.spares)
     graphs: dict[Any, int] = {}
     numbers: dict[int, int] = {}
     for call in calls:

@@ -186,6 +186,7 @@ def called(function: Callable[[Any], Any], ctx: Any) -> float:
             user_span(),
             f"the schedule `{name}` returned a `{type(value).__name__}`, not a number",
             fix="return a number, or a tensor with one element, on every path",
+            why="a schedule gives one number for each step",
         )
     number: Any = value
     try:

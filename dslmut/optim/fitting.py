@@ -11,7 +11,7 @@ from dslmut.diagnostics.codes.optimizers import BadBinding, ForeignCheckpoint
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim.numbers import Item
 from dslmut.optim.programs import Program
-from dslmut.optim.trace import State
+from dslmut.optim.recording import State
 
 
 def fit_gradient(item: Item, gradient: Tensor) -> Tensor:
@@ -28,12 +28,14 @@ def fit_gradient(item: Item, gradient: Tensor) -> Tensor:
             f"the gradient of `{item.name}` has shape {list(gradient.shape)} and layout "
             f"{gradient.layout}, the parameter shape {list(parameter.shape)}",
             fix="use dense gradients of the parameter's shape, as in `nn.Embedding(sparse=False)`",
+            why="a rule computes each element of the parameter from the gradient's element in its place",
         )
     if gradient.is_complex() and not parameter.is_complex():
         raise BadBinding.raised(
             user_span(),
             f"the gradient of `{item.name}` is complex, and the parameter is real",
             fix="give its real part, `gradient.real`, if that is what the loss depends on",
+            why="a real parameter cannot move by a complex number",
         )
     gradient = gradient.resolve_conj().resolve_neg()  # kernels read memory as it is
     same = gradient.stride() == parameter.stride() and gradient.dtype is parameter.dtype

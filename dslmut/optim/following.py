@@ -10,8 +10,9 @@ from dslmut.diagnostics.raising import user_span
 from dslmut.optim.expressions import Expression, Number, evaluate
 from dslmut.optim.hyperparameters import normalised
 from dslmut.optim.numbers import Item, Numbers, is_schedule
+from dslmut.optim.recording import Subject
 from dslmut.optim.scalars import Scalar
-from dslmut.optim.trace import Subject, Tracer
+from dslmut.optim.trace import Tracer
 
 
 class Schedules:
@@ -58,6 +59,14 @@ class Schedules:
             for name, schedule in group.shown.schedules.items():
                 value = self._value(schedule, item, inputs)
                 group.shown[name] = self._written[number, name] = value
+
+    def take(self) -> None:
+        """Take schedules that were written into the groups since the last step, if there are any."""
+        for group in self._numbers.groups:
+            known = group.definition.hyperparameters
+            if any(h.scheduled and is_schedule(group.shown.get(n)) for n, h in known.items()):
+                self.show(last=True)
+                return
 
     def adopt(self) -> None:
         """Take the numbers in the groups as they are, after a checkpoint was loaded."""

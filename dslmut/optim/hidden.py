@@ -13,7 +13,7 @@ from dslmut.optim.define import Configured
 from dslmut.optim.grouping import Selection
 from dslmut.optim.parameters import bad_binding, is_lazy, names_of
 
-_EMBEDDINGS: Final = frozenset({"emb", "wte", "wpe"})
+_EMBEDDINGS: Final = frozenset({"emb", "wte", "wpe", "pos", "pe", "position", "positional"})
 _HEADS: Final = frozenset({"lm_head", "classifier"})
 _TOP_HEADS: Final = frozenset({"head", "heads", "output", "score", "logits"})
 """Names of heads at the top of a model; further inside they are often something else."""
@@ -61,8 +61,8 @@ def muon_groups(
         model: The model.
         muon: A configured rule for the hidden matrices.
         adamw: One for all else: embeddings, heads, norms, biases.
-        embeddings: Patterns of names, instead of what types and names tell.
-        heads: Patterns of names likewise; ``()`` for a model without a head.
+        embeddings: Patterns of further embeddings, beside what types and names tell.
+        heads: Patterns of the heads, instead of what names tell; ``()`` for a model without one.
 
     Returns:
         Two groups: ``groups(model, *muon_groups(model, muon=muon(lr=0.02), adamw=adamw(lr=3e-4)))``.
@@ -80,7 +80,8 @@ def muon_groups(
     }
     reasons = {own[0]: _reason(p, own, owners, given) for p, own in names.items()}
     hidden = [name for name, reason in reasons.items() if not reason]
-    if heads is None and len(hidden) > 1 and not any(r == _HEAD for r in reasons.values()):
+    headed = any(_is_head(n, owners[n]) for own in names.values() for n in own)
+    if heads is None and len(hidden) > 1 and not headed:
         reasons[hidden.pop()] = "the last matrix of the model, taken for its head"
     if not hidden:
         raise bad_binding(
@@ -111,11 +112,10 @@ def _reason(
         return "no matrix"
     for what, belongs in (("embedding", _is_embedding), (_HEAD, _is_head)):
         patterns = given[what]
-        if patterns is None:
-            found = any(belongs(name, owners[name]) for name in names)
-        else:
-            found = any(fnmatchcase(name, p) for name in names for p in patterns)
-        if found:
+        told = patterns is None or what == "embedding"
+        if told and any(belongs(name, owners[name]) for name in names):
+            return what
+        if any(fnmatchcase(name, p) for name in names for p in patterns or ()):
             return what
     return "norm" if "Norm" in type(owners[names[0]]).__name__ else ""
 

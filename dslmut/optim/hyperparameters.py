@@ -85,6 +85,7 @@ def configured(definition: Declaring, given: Mapping[str, Any]) -> dict[str, Any
             user_span(),
             f"`{definition.__name__}` needs `{missing[0]}`, which has no default",
             fix=f"write `{definition.__name__}(..., {missing[0]}=...)`",
+            why="there is no value that the rule could take instead",
         )
     return {n: fitted(definition, h, given.get(n, h.default)) for n, h in known.items()}
 
@@ -251,4 +252,5 @@ def unknown(definition: Declaring, name: str) -> DslmutError:
         user_span(),
         f"`{rule}` has no hyperparameter `{name}`; it has {', '.join(known) or 'none'}",
         fix=fix,
+        why="a misspelt hyperparameter would silently leave the default in force",
     )

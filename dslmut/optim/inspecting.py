@@ -17,6 +17,7 @@ class Inspected:
 
     _runner: Runner | None
     _sinks: Sinks
+    state: Any
 
     def _current_runner(self) -> Runner:
         raise NotImplementedError
@@ -56,6 +57,9 @@ class Inspected:
                 ``dslmut.optim.sinks`` has ready ones. It is called behind the step, in the order
                 of attachment. One that raises is detached with a warning: the step was made.
                 Copies and pickles of the optimizer have no sinks.
+
+        Raises:
+            OptimizerError: E-OPT-011 for something that is no such function.
         """
         self._sinks.attach(sink)
 
@@ -71,15 +75,18 @@ class Inspected:
         self._settle()
         self._sinks.detach(sink)
 
-    def graph(self, name: str) -> str:
+    def graph(self, name: str, *, updates: int | None = None) -> str:
         """Return the update graph of one parameter, for people.
 
         Args:
             name: Of the parameter.
+            updates: What ``ctx.updates`` is, for a body that branches on it; by default that of
+                the next update.
 
         Returns:
-            A text: what goes in, the scalars that are computed for each step, the operations in
-            plain notation and in the body's own names, where the results go, and diagnostics.
+            A text: what goes in, how the body's branches on numbers came out, the scalars that
+            are computed for each step, the operations in plain notation and in the body's own
+            names, where the results go, and diagnostics.
 
         Raises:
             KeyError: If there is no such parameter; it names the nearest one.
@@ -92,7 +99,11 @@ class Inspected:
                 f"there is no parameter {name!r}; write `opt.graph({[*near, *items][0]!r})`"
             )
         item = items[name]
-        return readable(runner.program(item), name, runner.groups[item.group].definition.__name__)
+        self._settle()
+        number: int = updates or self.state[item.parameter].get("updates", 0) + 1
+        program = runner.program(item, runner.numbers.of(item.group, number))
+        rule = runner.groups[item.group].definition.__name__
+        return readable(program, name, rule, number)
 
     def _deliver(self) -> None:
         """Hand to the sinks what they have not got yet, of the steps that are known to count."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from dslmut.optim import lineage
 from dslmut.optim.hyperparameters import OWN, RESERVED
 from dslmut.optim.matching import count, foreign, warn
 
@@ -102,9 +103,13 @@ def from_torch(own: Sequence[Group], saved: Mapping[str, Any]) -> dict[str, Any]
     definition, form = _format_of(
         own,
         "the file was saved from an optimizer of another library",
-        "load it into an optimizer with the rule that it was saved from",
+        lambda: _instead(own, saved),
     )
-    passing = RESERVED.union(*(g.shown for g in own)) - form.defaults.keys()
+    passing = _passing(own, form)
+    for group in saved["param_groups"]:
+        problem = _misfit(definition, form, group, passing)
+        if problem:
+            raise foreign(problem, _instead(own, saved))
     kept = _kept(definition, form, own)
     groups, states = [], {}
     for group in saved["param_groups"]:
@@ -141,24 +146,55 @@ def _group_from(
     kept: dict[str, Any] = {}
     if ours.keys() & group.keys():  # what an older file lacks was at its default when it was saved
         kept = {ours[n]: v for n, v in form.defaults.items() if n in ours}
+    kept |= {n: v for n, v in group.items() if n in passing}
+    return kept | {ours[n]: v for n, v in group.items() if n in ours}
+
+
+def _passing(own: Sequence[Group], form: TorchFormat) -> Set[str]:
+    """Return the keys of a group that are taken over as they are: of schedulers, or somebody's own."""
+    return RESERVED.union(*(g.shown for g in own)) - form.defaults.keys()
+
+
+def _misfit(
+    definition: Optimizer[...], form: TorchFormat, group: Mapping[str, Any], passing: Set[str]
+) -> str | None:
+    """Return what a group of torch's has that the rule does not compute."""
+    ours = {_theirs(n, form) for n in definition.hyperparameters}
     for name, value in group.items():
-        if name in ours:
-            kept[ours[name]] = value
-        elif name in passing:
-            kept[name] = value
-        elif name not in form.defaults:
-            raise foreign(
+        if name in ours or name in passing:
+            continue
+        if name not in form.defaults:
+            return (
                 f"the file was saved from another optimizer than `{form.name}`, "
-                f"to which `{definition.__name__}` corresponds: that has no `{name}`",
-                "load it into an optimizer with the rule that it was saved from",
+                f"to which `{definition.__name__}` corresponds: that has no `{name}`"
             )
-        elif name not in _IMPLEMENTATION and value != form.defaults[name]:
-            raise foreign(
+        if name not in _IMPLEMENTATION and value != form.defaults[name]:
+            return (
                 f"the file was saved with `{name}={value!r}`, and `{definition.__name__}` "
-                f"computes what `{form.name}` does with `{name}={form.defaults[name]!r}`",
-                "load it into a rule that has this setting",
+                f"computes what `{form.name}` does with `{name}={form.defaults[name]!r}`"
             )
-    return kept
+    return None
+
+
+def _instead(own: Sequence[Group], saved: Mapping[str, Any]) -> str:
+    """Return which ready rule computes what the file's optimizer did, if there is one."""
+    import dslmut.optim as optim
+    from dslmut.optim.define import Optimizer
+
+    ready = [r for r in (getattr(optim, n) for n in optim.__all__) if isinstance(r, Optimizer)]
+    groups, found = saved["param_groups"], []
+    for rule in ready:
+        form = rule.torch
+        if form is None:
+            continue
+        passing = _passing(own, form) - {n for g in own for n in g.definition.hyperparameters}
+        if not any(_misfit(rule, form, g, passing) for g in groups):
+            others = max(len(form.defaults.keys() ^ (g.keys() - passing)) for g in groups)
+            found.append((others, len(rule.hyperparameters), rule.__name__))
+    if not found:
+        return "load it into an optimizer with the rule that it was saved from"
+    present = " and ".join(dict.fromkeys(f"`{lineage.core(g.definition)}`" for g in own))
+    return f"take `{min(found)[-1]}` in the place of {present}: it computes what the file's optimizer did"
 
 
 def _state_from(
@@ -194,8 +230,10 @@ def to_torch(own: Sequence[Group], packed: Mapping[str, Any]) -> dict[str, Any]:
     definition, form = _format_of(
         own,
         "there is no class of `torch.optim` for this",
-        "save `opt.state_dict()`, or say in the definition what corresponds to it: "
-        "`@optimizer(torch=TorchFormat(...))`",
+        lambda: (
+            "save `opt.state_dict()`, or say in the definition what corresponds to it: "
+            "`@optimizer(torch=TorchFormat(...))`"
+        ),
     )
     others = tuple(p.prefix for p in getattr(definition, "parts", ()) if p.label)
     groups, states = [], {}
@@ -218,6 +256,8 @@ def _group_to(
     values = {n: v for n, v in group.items() if n not in OWN and n not in known}
     for name, hyperparameter in known.items():
         theirs = _theirs(name, form)
+        if name not in group:  # code, which no file holds
+            continue
         if theirs in form.defaults:
             values[theirs] = group[name]
         elif group[name] != hyperparameter.default:
@@ -238,15 +278,17 @@ def _state_to(
     return found
 
 
-def _format_of(own: Sequence[Group], problem: str, fix: str) -> tuple[Optimizer[...], TorchFormat]:
+def _format_of(
+    own: Sequence[Group], problem: str, fix: Callable[[], str]
+) -> tuple[Optimizer[...], TorchFormat]:
     """Return the one rule of all groups, and its format."""
     definition, *others = {id(g.definition): g.definition for g in own}.values()
     if others:
         listed = " and ".join(f"`{d.__name__}`" for d in (definition, *others))
-        raise foreign(f"{problem}: the groups have several rules, {listed}", fix)
+        raise foreign(f"{problem}: the groups have several rules, {listed}", fix())
     if definition.torch is None:
         name = definition.__name__
-        raise foreign(f"{problem}, and `{name}` corresponds to no class of `torch.optim`", fix)
+        raise foreign(f"{problem}, and `{name}` corresponds to no class of `torch.optim`", fix())
     return definition, definition.torch
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Hashable, Mapping, Sequence
+import json
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from dslmut.diagnostics.codes.optimizers import ForeignCheckpoint
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span, warn_user
+from dslmut.optim.renaming import renaming
 
 if TYPE_CHECKING:
     from dslmut.optim.running import Runner
@@ -25,10 +26,9 @@ def groups_in(saved: Any) -> SavedGroups:
         OptimizerError: E-OPT-007 for anything else.
     """
     fix = "load what `opt.state_dict()` gave"
-    if not isinstance(saved, Mapping) or not {"state", "param_groups"} <= set(saved):
-        raise foreign(
-            "this is no state dict of an optimizer: it has no `state` and `param_groups`", fix
-        )
+    if not _is_state_dict(saved):
+        problem = "this is no state dict of an optimizer: it has no `state` and `param_groups`"
+        raise foreign(problem, _instead(saved) or fix)
     groups = saved["param_groups"]
     if not all(isinstance(g, Mapping) and "params" in g for g in groups):
         raise foreign("a group of the file has no `params`", fix)
@@ -43,6 +43,38 @@ def groups_in(saved: Any) -> SavedGroups:
         if not isinstance(state, Mapping):
             raise foreign(f"the state of {number!r} in the file is no dictionary", fix)
     return groups
+
+
+def _is_state_dict(value: Any) -> bool:
+    return isinstance(value, Mapping) and {"state", "param_groups"} <= set(value)
+
+
+def _instead(saved: Any) -> str | None:
+    """Return what is to be loaded instead, if the file has an optimizer in it, or is a model's."""
+    found = [f"`file{path}`" for path in _places(saved, 3)]
+    if found:
+        return f"load what it has inside: {' or '.join(found[:3])}"
+    values = list(saved.values()) if isinstance(saved, Mapping) else []
+    if values and all(isinstance(v, Tensor) for v in values):
+        return "it may be the model's: `model.load_state_dict(file)`"
+    return None
+
+
+def _places(value: Any, depth: int) -> Iterator[str]:
+    """Yield where the state dicts of optimizers are within a file, as code."""
+    if _is_state_dict(value):
+        yield ""
+        return
+    parts: Iterable[tuple[Any, Any]] = ()
+    if depth and isinstance(value, Mapping):
+        parts = value.items()
+    elif depth and isinstance(value, list | tuple):
+        parts = enumerate(value)
+    for key, part in parts:
+        yield from (
+            f"[{json.dumps(key) if isinstance(key, str) else repr(key)}]{p}"
+            for p in _places(part, depth - 1)
+        )
 
 
 def matched(runner: Runner, saved: SavedGroups) -> list[Hashable | None]:
@@ -62,16 +94,16 @@ def matched(runner: Runner, saved: SavedGroups) -> list[Hashable | None]:
     shown = [g.shown for g in runner.groups]
     names = [n for g in shown for n in g.get("param_names", ())]
     numbers = [n for g in saved for n in g["params"]]
-    listed = _names(saved, set(names)) if len(names) == len(runner.items) else None
-    if listed is None or len(set(listed)) < len(listed):
+    theirs = _names(saved, set(names)) if len(names) == len(runner.items) else None
+    if theirs is None or len(set(theirs)) < len(theirs):
         return _in_order(shown, saved, numbers)
-    missing = [n for n in names if n not in set(listed)]
-    lost = [n for n in listed if n not in set(names)]
+    ours, known = set(names), dict(zip(theirs, numbers))
+    missing = [n for n in names if n not in known]
+    lost = [n for n in theirs if n not in ours]
     if lost:
-        raise _unknown(lost, missing)
+        raise _unknown(lost, missing, [n for n in theirs if n in ours])
     if missing:
-        warn(f"the file has no states of {', '.join(missing)}; they start at zeros")
-    known = dict(zip(listed, numbers))
+        warn(f"the file has no states of {listed(missing)}; they start at zeros")
     return [known.get(n) for n in names]
 
 
@@ -97,46 +129,39 @@ def _in_order(
     shown: SavedGroups, saved: SavedGroups, numbers: list[Hashable]
 ) -> list[Hashable | None]:
     sizes, old_sizes = [len(g["params"]) for g in shown], [len(g["params"]) for g in saved]
-    if sizes != old_sizes:
-        raise foreign(
-            f"the file has {old_sizes} parameters in its groups, this optimizer {sizes}, "
-            "and there are no names to go by",
-            "bind both to a model, or give pairs of name and parameter, also in groups: "
-            '`{"params": list(model.named_parameters())}`',
-        )
-    return [*numbers]
-
-
-def _unknown(lost: Sequence[str], missing: Sequence[str]) -> DslmutError:
-    """E-OPT-007 for names that only the file has; a renaming is recognised and written down."""
-    message = f"the file has states of {_listed(lost)}, which this optimizer does not have"
-    if not missing:
-        return foreign(message, "load it into an optimizer of the model that it was saved from")
-    message += f"; it has {_listed(missing)}, which the file does not have"
-    new = _renaming(lost, missing)
-    return foreign(
-        message,
-        "if only the names have changed, change them in the file before it is loaded: "
-        f'`g["param_names"] = [{new} for n in g["param_names"]]` '
-        'for each `g` in `file["param_groups"]`',
+    if sizes == old_sizes:
+        return [*numbers]
+    fix = "load it into an optimizer of the model that it was saved from"
+    if sum(sizes) == sum(old_sizes):
+        groups = ", ".join(['{"params": [...]}'] * min(len(saved), 2))
+        more = ", ..." if len(saved) > 2 else ""
+        fix = f"bind to groups of the file's sizes, with the parameters in its order: `.bind([{groups}{more}])`"
+    raise foreign(
+        f"the file has {old_sizes} parameters in its groups, this optimizer {sizes}, "
+        "and there are no names to go by",
+        f"{fix}; files of optimizers that are bound to a model, or to pairs of name and parameter, "
+        "have names",
     )
 
 
-def _renaming(lost: Sequence[str], missing: Sequence[str]) -> str:
-    """Return an expression of ``n`` that makes old names new ones."""
-    for old in lost:
-        for new in missing:
-            if old.endswith(new) and {n.removeprefix(old[: -len(new)]) for n in lost} == set(
-                missing
-            ):
-                return f"n.removeprefix({old[: -len(new)]!r})"
-            if new.endswith(old) and {new[: -len(old)] + n for n in lost} == set(missing):
-                return f"{new[: -len(old)]!r} + n"
-    near = difflib.get_close_matches(lost[0], missing, n=1, cutoff=0.0)
-    return f"{{{lost[0]!r}: {near[0]!r}}}.get(n, n)"
+def _unknown(lost: Sequence[str], missing: Sequence[str], kept: Sequence[str]) -> DslmutError:
+    """E-OPT-007 for names that only the file has; a renaming is recognised and written down."""
+    message = f"the file has states of {listed(lost)}, which this optimizer does not have"
+    if not missing:
+        return foreign(message, "load it into an optimizer of the model that it was saved from")
+    message += f"; it has {listed(missing)}, which the file does not have"
+    code = renaming(lost, missing, kept)
+    return foreign(
+        message,
+        "if only the names have changed, change them in the file before it is loaded: "
+        f'`g["param_names"] = [{code} for n in g["param_names"]]` '
+        'for each `g` in `file["param_groups"]`'
+        + (", where `new_names` has the new name of each" if "new_names" in code else ""),
+    )
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Return names for a message, the first three of many."""
     shown = ", ".join(f"`{n}`" for n in names[:3])
     return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more"
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from dslmut.optim.drawing import DRAWS, ROUNDS
 from dslmut.optim.expressions import Expression
 
 Words = tuple[str, int]
@@ -36,6 +37,8 @@ def written(node: fx.Node, words: Mapping[fx.Node, Words]) -> Words:
         node: Of an update graph.
         words: What stands for the nodes before it.
     """
+    if node.target in DRAWS or node.target is ROUNDS:
+        return _drawn(node, words), ATOM
     name, args = _name(node.target), _arguments(node)
     if name in _ITSELF:
         return words[args[0]]
@@ -56,6 +59,15 @@ def written(node: fx.Node, words: Mapping[fx.Node, Words]) -> Words:
     keywords = [f"{k}={_value(v, words)[0]}" for k, v in node.kwargs.items() if k not in _HIDDEN]
     inside = ", ".join([*(_value(a, words)[0] for a in args), *keywords])
     return f"{name.removeprefix('linalg_').lstrip('_')}({inside})", ATOM
+
+
+def _drawn(node: fx.Node, words: Mapping[fx.Node, Words]) -> str:
+    """Write what draws random numbers, as a body does: key and step are those of the run."""
+    _, _, _, shape, *values = node.args
+    kind = _value(node.kwargs["dtype"], words)[0]
+    if node.target is ROUNDS:
+        return f"round_by_chance({_value(values[0], words)[0]}, {kind})"
+    return f"ctx.{DRAWS[node.target]}({kind}{list(shape)})"  # pyright: ignore
 
 
 def _name(target: Any) -> str:

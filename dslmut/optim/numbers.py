@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from dslmut.diagnostics.codes.optimizers import BadContext
+from dslmut.diagnostics.codes.optimizers import BadContext, BadOption
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim.context import PROGRESS, Ctx, Curriculum
 from dslmut.optim.expressions import Number, compiled, evaluate
@@ -191,7 +191,7 @@ class Numbers:
         """Take the values of the declared keys of ``ctx`` from the groups of a file.
 
         Raises:
-            OptimizerError: E-OPT-006 for one that is no number.
+            OptimizerError: E-OPT-011 for one that is no number.
         """
         found = next((g["ctx"] for g in saved if isinstance(g.get("ctx"), Mapping)), {})
         self.extra = {n: context_number(n, found.get(n, v)) for n, v in self.extra.items()}
@@ -230,7 +230,7 @@ class Numbers:
         """Return the further keys of ``ctx`` with new values.
 
         Raises:
-            OptimizerError: E-OPT-006.
+            OptimizerError: E-OPT-006 for one that is not declared, E-OPT-011 for no number.
         """
         for name in ctx or {}:
             if name not in self.extra:
@@ -238,6 +238,7 @@ class Numbers:
                     user_span(),
                     f"`{name}` is no declared key of `ctx`",
                     fix=f'declare it: `rule.bind(model, ctx={{"{name}": 0.0}})`',
+                    why="a misspelt key would silently leave the old number in force",
                 )
         return {**self.extra, **{n: context_number(n, v) for n, v in (ctx or {}).items()}}
 
@@ -256,11 +257,11 @@ def context_number(name: str, value: Any) -> float:
     """Return the value of a key of ``ctx`` as it is kept.
 
     Raises:
-        OptimizerError: E-OPT-006 if it is no number.
+        OptimizerError: E-OPT-011 if it is no number.
     """
     value = normalised(value)
     if not isinstance(value, float):
-        raise BadContext.raised(
+        raise BadOption.raised(
             user_span(),
             f"`{name}` of `ctx` is a number, and got a `{type(value).__name__}`",
             fix=f"give a number: `ctx={{{name!r}: 0.0}}`",

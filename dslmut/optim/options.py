@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from dslmut.diagnostics.codes.optimizers import BadContext
+from dslmut.diagnostics.codes.optimizers import BadOption
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim.context import CONSTANTS, COUNTS, DRAWS, PROGRESS, WIDE, Curriculum
@@ -42,7 +42,7 @@ def options(
     """Return the options of a run.
 
     Raises:
-        OptimizerError: E-OPT-006 for one that does not fit.
+        OptimizerError: E-OPT-011 for one that does not fit.
     """
     for name in ctx or {}:
         taken = (*COUNTS, *PROGRESS, *CONSTANTS, *WIDE, *DRAWS)
@@ -84,7 +84,7 @@ def seed_of(given: Any) -> int:
     """Return a seed, also one that somebody wrote into a group.
 
     Raises:
-        OptimizerError: E-OPT-006 if it is no whole number that a file can hold.
+        OptimizerError: E-OPT-011 if it is no whole number that a file can hold.
     """
     if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 2**63:
         return given
@@ -108,7 +108,7 @@ def _rounding(given: Any) -> str:
 
 
 def unknown_option(name: str, rules: Iterable[Configured]) -> DslmutError:
-    """Return E-OPT-006 for an option that a run does not have.
+    """Return E-OPT-011 for an option that a run does not have.
 
     Args:
         name: Of the option.
@@ -127,7 +127,7 @@ def curriculum_of(given: Any) -> Curriculum | None:
     """Return a curriculum that may be given as its stages, or as a number of steps.
 
     Raises:
-        OptimizerError: E-OPT-006 for anything else.
+        OptimizerError: E-OPT-011 for anything else.
     """
     if given is None or isinstance(given, Curriculum):
         return given
@@ -146,4 +146,4 @@ def _is_count(value: Any) -> bool:
 
 
 def _misfit(message: str, fix: str) -> DslmutError:
-    return BadContext.raised(user_span(), message, fix=fix)
+    return BadOption.raised(user_span(), message, fix=fix)

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from dslmut.diagnostics.codes.optimizers import BadBinding
 from dslmut.diagnostics.exceptions import DslmutError
@@ -107,6 +108,7 @@ def check_names(names: Sequence[str]) -> None:
             raise bad_binding(
                 f"two parameters are called `{name}`, and states are saved by name",
                 'tell them apart: `[(f"encoder.{n}", p) for n, p in encoder.named_parameters()]`',
+                "the states of one would be loaded as those of the other",
             )
         seen.add(name)
 
@@ -150,6 +152,18 @@ def check_parameters(parameters: Sequence[Any], groups: Sequence[dict[str, Any]]
             raise bad_binding(
                 f"a parameter of shape {list(p.shape)} is given twice",
                 "give each parameter once; a tied one stands in `named_parameters()` once already",
+                "it would be updated twice at each step",
+            )
+        if is_traceable_wrapper_subclass(p):
+            raise bad_binding(
+                f"a parameter of shape {list(p.shape)} is a `{type(p).__name__}`, which holds other tensors",
+                "update it by an optimizer of `torch.optim`; sharded and quantized parameters are not "
+                "supported yet",
+            )
+        if p.layout is not torch.strided:
+            raise bad_binding(
+                f"a parameter of shape {list(p.shape)} has the layout {p.layout}",
+                "make it dense: `nn.Parameter(tensor.to_dense())`",
             )
         if not is_lazy(p) and any(s == 0 and n > 1 for s, n in zip(p.stride(), p.shape)):
             raise bad_binding(

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor, fx
 
+from dslmut.optim.drawing import KEY
 from dslmut.optim.expressions import Expression, in_order
 from dslmut.optim.notation import ATOM, Words, scalar, written
 from dslmut.optim.programs import Program
@@ -15,18 +16,20 @@ LONGEST = 96
 """So wide does a line become by writing one operation into another."""
 
 
-def readable(program: Program, parameter: str, rule: str) -> str:
+def readable(program: Program, parameter: str, rule: str, updates: int) -> str:
     """Write an update graph as text.
 
     Args:
         program: What is computed.
         parameter: The name of the parameter that it is for.
         rule: The name of the rule.
+        updates: The number of the update that it is for.
     """
     text = _Text(program)
     sections = [
         (f"{parameter}, updated by {rule}", text.inputs()),
         ("numbers of the step, in float64 on the host", text.scalars()),
+        (f"branches of the body, as update {updates} takes them", text.branches()),
         ("the update", text.update()),
         ("results", text.results()),
         ("diagnostics, on the steps that ask for them", text.diagnostics()),
@@ -69,9 +72,11 @@ class _Text:
     def _name_inputs(self) -> dict[fx.Node, Words]:
         fixed = ["param", "grad", *(s.name for s in self._program.states)]
         self._taken.update(fixed)
+        fixed += [KEY] * self._program.draws  # what draws is written without it
         fixed += [f"ctx.{name}" for name in self._program.wide]
         scalars = [self._of_scalar(e) for e in self._program.scalars]
-        return {node: (name, ATOM) for node, name in zip(self._inputs, [*fixed, *scalars])}
+        names = [*fixed, *scalars]
+        return {node: (name, ATOM) for node, name in zip(self._inputs, names, strict=True)}
 
     def _name_scalars(self) -> dict[Expression, str]:
         """Name the scalars that the tensors need, and those that the body gives names."""
@@ -102,6 +107,13 @@ class _Text:
             for name, node, text in zip(names, tensors, notes)
         ]
 
+    def branches(self) -> list[str]:
+        """Return a line for each condition that decided which way the body went."""
+        return [
+            f"{_expression(e, self._scalar_names)} is {'true' if outcome else 'false'}"
+            for e, outcome in self._program.branches
+        ]
+
     def scalars(self) -> list[str]:
         """Return a line for each number that is computed for the step."""
         return [
@@ -122,12 +134,12 @@ class _Text:
 
     def diagnostics(self) -> list[str]:
         """Return the lines that nothing else needs, and what is reported."""
-        lines = [line for node, line in self._lines if node not in self._needed]
+        own = {node: line for node, line in self._lines if node not in self._needed}
         reported = zip(self._program.diagnostics, self._outputs[len(self._targets) :])
-        return lines + [
+        return [*own.values()] + [
             f"{name} <- {self._words[value][0]}"
             for name, value in reported
-            if self._words[value][0] != name
+            if value not in own or self._words[value][0] != name
         ]
 
     # -- operations --------------------------------------------------------------------------

@@ -21,8 +21,10 @@ from dslmut.functions.locate import heading
 from dslmut.optim.drawing import KEY, stored
 from dslmut.optim.expressions import Expression, Number, calls, evaluate
 from dslmut.optim.pairs import mixing_operation
+from dslmut.optim.recording import State, Subject
+from dslmut.optim.refusing import is_refusal, refused
 from dslmut.optim.states import results
-from dslmut.optim.trace import State, Subject, Tracer
+from dslmut.optim.trace import Tracer
 from dslmut.optim.watching import unchanged_generators
 from dslmut.optim.widening import needs_widening, widened
 
@@ -97,7 +99,7 @@ def program_of(
         by_chance: Whether a parameter of a low precision is rounded by chance.
 
     Raises:
-        OptimizerError: E-OPT-003, E-OPT-004, E-OPT-006, E-OPT-020 to E-OPT-026, E-CONTRACT-011.
+        OptimizerError: E-OPT-003, E-OPT-004, E-OPT-006, E-OPT-020 to E-OPT-028, E-CONTRACT-011.
     """
     with unchanged_generators(definition):
         first, second = (
@@ -138,6 +140,8 @@ def _traced(
             fix="keep the shape, and choose by `torch.where(condition, a, b)`",
         ) from error
     except Exception as error:
+        if is_refusal(error):
+            raise refused(definition, subject, error) from error
         error.add_note(
             f"dslmut: while tracing `{definition.__name__}` for the parameter `{subject.name}` "
             f"of shape {list(subject.shape)}"

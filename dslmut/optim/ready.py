@@ -73,12 +73,14 @@ class Steps:
 
     Args:
         calls: In order.
+        spares: Calls whose kernels are compiled along with them, and which are not made.
         wide: What the programs read of the whole step.
         slots: The vectors of scalars, each with a parameter whose numbers it is filled with.
         branches: The programs that branch, each with a parameter and the number of its inputs.
     """
 
     calls: tuple[Ready, ...]
+    spares: tuple[Ready, ...]
     wide: tuple[Wide, ...]
     slots: tuple[tuple[Slot, Item], ...]
     branches: tuple[tuple[Program, Item, int], ...]

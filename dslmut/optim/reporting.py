@@ -13,7 +13,7 @@ from torch import Tensor
 from dslmut.diagnostics.codes.bodies import BadReport, MetricInBody
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim.drawing import stored
-from dslmut.optim.reports import Sink, Sinks, read
+from dslmut.optim.reports import Reported, Sink, Sinks, read
 from dslmut.optim.scalars import Scalar
 from dslmut.optim.trace import active
 from dslmut.optim.widening import is_low
@@ -116,7 +116,7 @@ class Record(Mapping[str, list[float]]):
 
     def __init__(self, sinks: Iterable[Sink] = (), every: int = 100) -> None:
         self._sinks, self._every = Sinks(sinks), every
-        self._values: dict[str, list[Any]] = {}
+        self._values: Reported[list[Any]] = Reported()
         self._waiting: list[tuple[int, str, int]] = []
 
     def add(self, name: str, value: Any, step: int | None = None) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeAlias
+from os import PathLike
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
-from dslmut.diagnostics.raising import warn_user
+from dslmut.diagnostics.codes.optimizers import BadOption
+from dslmut.diagnostics.exceptions import DslmutError
+from dslmut.diagnostics.raising import user_span, warn_user
 from dslmut.optim.numbers import Item
 
 Numbers: TypeAlias = Mapping[str, Mapping[str, float]]
@@ -16,6 +21,23 @@ Numbers: TypeAlias = Mapping[str, Mapping[str, float]]
 
 Sink: TypeAlias = Callable[[int, Numbers], object]
 """Takes the number of a step, from 0, and what was reported of it."""
+
+
+V = TypeVar("V")
+
+
+class Reported(dict[str, V]):
+    """What was reported, by name; asked for another name it says which there are."""
+
+    def __missing__(self, name: object) -> NoReturn:
+        if not self:
+            raise KeyError(
+                f"{name}: nothing was reported yet. `bind(model, diagnostics_every=100)` and "
+                "`opt.step(diagnostics=True)` compute diagnostics; `metric` reports inside of `record()`"
+            )
+        near = difflib.get_close_matches(str(name), self, n=1)
+        said = f"write `{near[0]}`" if near else f"there are {', '.join(self)}"
+        raise KeyError(f"{name}: this was not reported; {said}")
 
 
 def read(values: Sequence[Tensor]) -> list[list[float]]:
@@ -55,7 +77,7 @@ class Reports:
     def numbers(self) -> Numbers:
         """Return them by name and parameter, in the order of the parameters."""
         if self._numbers is None:
-            found: dict[str, dict[str, float]] = {}
+            found: Reported[dict[str, float]] = Reported()
             rows = sorted(self._rows, key=lambda row: row[0].number)
             for (item, names, _), row in zip(rows, read([v for _, _, v in rows])):
                 for name, number in zip(names, row):
@@ -72,14 +94,37 @@ class Sinks:
     """
 
     def __init__(self, sinks: Iterable[Sink] = ()) -> None:
-        self._sinks = list(sinks)
+        self._sinks: list[Sink] = []
+        self._asked = False
+        for sink in sinks:
+            self.attach(sink)
 
     def __bool__(self) -> bool:
         return bool(self._sinks)
 
     def attach(self, sink: Sink) -> None:
-        """Add one at the end."""
+        """Add one at the end.
+
+        Raises:
+            OptimizerError: E-OPT-011 for what cannot take a step and its numbers.
+        """
+        if not _takes_reports(sink):
+            raise _no_sink(sink)
         self._sinks.append(sink)
+
+    def wait(self, asked: bool) -> None:
+        """Warn once, where sinks wait for numbers and nobody has asked for any.
+
+        Args:
+            asked: Whether the run, or the call of this step, says when diagnostics are computed.
+        """
+        if not asked and not self._asked:
+            warn_user(
+                "dslmut: a sink is attached, and no step computes diagnostics for it: bind with "
+                "`diagnostics_every=100`, or call `opt.step(diagnostics=True)` now and then",
+                RuntimeWarning,
+            )
+        self._asked = True
 
     def detach(self, sink: Sink) -> None:
         """Take one away.
@@ -109,5 +154,34 @@ class Sinks:
                 )
 
 
-def _name(sink: Sink) -> str:
+def _takes_reports(sink: Any) -> bool:
+    """Say whether something can be called with a step and its numbers."""
+    try:
+        inspect.signature(sink).bind(0, {})
+    except TypeError:
+        return False
+    except ValueError:  # a built-in without a signature
+        return True
+    return True
+
+
+def _no_sink(given: Any) -> DslmutError:
+    """Return E-OPT-011 for something that is no sink, with the ready one that was meant."""
+    fix = "write a function `(step, numbers)`, or take a ready one: `History()`, `jsonl(path)`"
+    if isinstance(given, str | PathLike):
+        fix = f"write `jsonl({given!r})`, for a file with a line for each step"
+    elif hasattr(given, "add_scalar"):
+        fix = "write `tensorboard(writer)`"
+    elif isinstance(given, type) or getattr(given, "__module__", "") == "dslmut.optim.sinks":
+        fix = f"call it first, if it makes one: `{given.__name__}(...)`"
+    shown = repr(given) if isinstance(given, str | PathLike) else f"this {_name(given)}"
+    return BadOption.raised(
+        user_span(),
+        f"a sink is a function of a step and its numbers, and {shown} is none",
+        fix=f"{fix}; `dslmut.optim.sinks` has them",
+        why="it is called behind a step, where an error would come too late",
+    )
+
+
+def _name(sink: Any) -> str:
     return f"`{getattr(sink, '__name__', type(sink).__name__)}`"

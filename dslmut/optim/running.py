@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
@@ -18,12 +18,12 @@ from dslmut.optim.layouts import Layouts, layout
 from dslmut.optim.numbers import Group, Item, Numbers, Slot
 from dslmut.optim.options import Options, seed_of
 from dslmut.optim.parameters import is_lazy
-from dslmut.optim.plan import Call, Entry, plan
+from dslmut.optim.plan import Call, Entry, Plan, plan
 from dslmut.optim.programs import Program, program_of
 from dslmut.optim.ready import Draft, Ready, States, Steps, gathered, inputs_of
+from dslmut.optim.recording import Subject
 from dslmut.optim.skipping import DeviceSlot, OpenStep
 from dslmut.optim.stepwide import StepWide, fill
-from dslmut.optim.trace import Subject
 
 REMEMBERED = 32
 """So many patterns of present gradients are known at once; ever new ones are planned anew."""
@@ -55,7 +55,7 @@ class Runner:
         self.option = option
         self._programs: dict[Hashable, list[Program]] = {}
         self._steps: dict[Hashable, list[Steps]] = {}
-        self._kernels: dict[Hashable, compiling.Kernel] = {}
+        self._kernels: dict[tuple[tuple[str, Hashable, int], bool, bool], compiling.Kernel] = {}
 
     def inherit(self, before: Runner) -> None:
         """Take over what another runner has traced and compiled; keys of ``ctx`` keep their values."""
@@ -131,6 +131,10 @@ class Runner:
                 self.schedules.show()
                 steps, inputs = self._filled(present, states, given)
                 kernels = [self._kernel(c, reporting, i) for c, i in zip(steps.calls, inputs)]
+                for spare in steps.spares:
+                    if reporting not in spare.kernels:
+                        tensors = spare.inputs(states, given)
+                        spare.kernels[reporting] = self._kernel(spare, reporting, tensors)
             except BaseException:
                 self.numbers.extra = before
                 with suppress(Exception):
@@ -152,6 +156,7 @@ class Runner:
         if self.counts.open:
             self.counts.settle()
             self.schedules.show(last=True)
+        self.schedules.take()
 
     def _run(
         self,
@@ -216,14 +221,22 @@ class Runner:
     ) -> tuple[list[int], list[Mapping[str, Any]]]:
         """Return the different numbers that there are, and the place of those of each parameter.
 
-        Groups never share them, however equal they are now: when a scheduler drives them apart,
-        calls of other sizes would have to be compiled.
+        Groups with the same rule and the same numbers share them, and so their calls.
 
         Args:
             kinds: The group of each parameter, the number of its update, and its open steps.
         """
-        places = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
-        return [places[k] for k in kinds], [self.numbers.of(*kind[:2]) for kind in places]
+        known: dict[Hashable, int] = {}
+        equal: dict[Hashable, int] = {}
+        classes: list[Mapping[str, Any]] = []
+        for kind in dict.fromkeys(kinds):
+            number, updates, history = kind
+            group, numbers = self.groups[number], self.numbers.of(number, updates)
+            settings = (group.definition, group.fixed(), tuple(numbers.values()), history)
+            known[kind] = equal.setdefault(settings, len(classes))
+            if known[kind] == len(classes):
+                classes.append(numbers)
+        return [known[k] for k in kinds], classes
 
     def _holds(self, steps: Steps, inputs: Sequence[Mapping[str, Any]]) -> bool:
         """Say whether all bodies of a plan would take the same branches at this step."""
@@ -238,8 +251,8 @@ class Runner:
             self._steps.pop(next(iter(self._steps)))
         self._steps[key] = [steps, *before[: REMEMBERED // 4]]
 
-    def calls(self) -> tuple[Call, ...]:
-        """Return the calls of a first step in which every trained parameter has a gradient."""
+    def first_plan(self) -> Plan:
+        """Return the plan of a first step in which every trained parameter has a gradient."""
         present = [i for i in self.items if i.parameter.requires_grad and not is_lazy(i.parameter)]
         places, classes = self._classes([(i.group, 1, ()) for i in present])
         return plan(self._drafted(present, places, classes).entries)
@@ -261,7 +274,9 @@ class Runner:
                 numbers[key] = len(numbers)
                 draft.scalars.append((program.scalars, item))
             kind = layout(item.parameter)
-            draft.entries.append(Entry(item.number, program.text, kind, numbers[key], item.apart))
+            draft.entries.append(
+                Entry(item.number, program.text, kind, numbers[key], item.group, item.apart)
+            )
         return draft
 
     def _plan(
@@ -277,17 +292,28 @@ class Runner:
             fit_states(item, draft.programs[item.number], states[item.parameter])
             gradients[item.number] = fit_gradient(item, gradients[item.number])
         slots = tuple((self._slot(scalars, item), item) for scalars, item in draft.scalars)
-        calls = []
-        for call in plan(draft.entries):
+
+        def ready(call: Call) -> Ready:
             members = tuple(self.items[n] for n in call.members)
             program, slot = draft.programs[call.members[0]], slots[call.slot][0]
             names = (*program.wide, "finite") if self.counts.defers else program.wide
             wide = tuple(self._wide.of(n, members[0].parameter) for n in names)
             keys = tuple(map(self._key, members)) if program.draws else ()
             inputs = inputs_of(slot, wide, program, members, states, gradients, keys)
-            calls.append(Ready(call, program, slot, wide, members, Layouts(inputs), keys))
+            return Ready(call, program, slot, wide, members, Layouts(inputs), keys)
+
+        found = plan(draft.entries, self._compiled_sizes())
+        calls, spares = tuple(map(ready, found.calls)), tuple(map(ready, found.spares))
         read = tuple(dict.fromkeys(w for call in calls for w in call.wide))
-        return Steps(tuple(calls), read, slots, tuple(draft.branches.values()))
+        return Steps(calls, spares, read, slots, tuple(draft.branches.values()))
+
+    def _compiled_sizes(self) -> Mapping[tuple[str, Hashable], Set[int]]:
+        """Return for how many parameters there are kernels of a program and layout."""
+        sizes: dict[tuple[str, Hashable], set[int]] = {}
+        for (text, kind, count), _, defers in self._kernels:
+            if defers == self.counts.defers:
+                sizes.setdefault((text, kind), set()).add(count)
+        return sizes
 
     def _slot(self, scalars: Sequence[Any], item: Item) -> Slot:
         return DeviceSlot(scalars, item.parameter.device) if self.counts.defers else Slot(scalars)

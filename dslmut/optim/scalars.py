@@ -104,6 +104,7 @@ class Unread:
             user_span(),
             f"`{self._name}` is a schedule here, and the body takes it for a number",
             fix=f"read its number first: `{self._name} = schedule_value({self._name}, ctx)`",
+            why="the number of a schedule is another one at each step",
         )
 
     @classmethod

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
 from dslmut.diagnostics.exceptions import DslmutError
-from dslmut.optim.hyperparameters import FOREIGN, OWN, RESERVED, fitted
+from dslmut.optim.hyperparameters import FOREIGN, OWN, RESERVED, Declaring, fitted
 from dslmut.optim.matching import SavedGroups, count, foreign, warn
+from dslmut.optim.numbers import is_schedule
 
 if TYPE_CHECKING:
     from dslmut.optim.numbers import Group
@@ -52,7 +53,8 @@ def settings(
         elif name not in RESERVED | FOREIGN:
             raise _unknown(group, name, agreed)
     kept = [n for n in known if n in differing and n not in schedules]
-    lacking = [n for n in known if n not in agreed and n not in differing]
+    given = [n for n in known if not is_schedule(group.shown.get(n))]  # code is not saved
+    lacking = [n for n in given if n not in agreed and n not in differing]
     if kept:
         warn(
             "the parameters of a group were in other groups, which differ in "
@@ -63,6 +65,20 @@ def settings(
     elif lacking and group.shown["params"]:
         warn("the file has none of the parameters of a group; it keeps its hyperparameters")
     return values
+
+
+def without_code(saved: dict[str, Any], rules: Iterable[Declaring]) -> dict[str, Any]:
+    """Take the functions among the hyperparameters out of a state dict: code is not saved.
+
+    Args:
+        saved: The state dict; its groups are changed.
+        rules: Of the groups.
+    """
+    known = {name for rule in rules for name in rule.hyperparameters}
+    for group in saved["param_groups"]:
+        for name in [n for n, v in group.items() if n in known and is_schedule(v)]:
+            del group[name]
+    return saved
 
 
 def _agreed(sources: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], set[str]]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from os import PathLike
 from typing import Any, Protocol
 
-from dslmut.optim.reports import Numbers, Sink
+from dslmut.optim.reports import Numbers, Reported, Sink
 
 
 class Writer(Protocol):
@@ -70,7 +70,7 @@ class History(Mapping[str, Mapping[str, list[tuple[int, float]]]]):
     """
 
     def __init__(self) -> None:
-        self._rows: dict[str, dict[str, list[tuple[int, float]]]] = {}
+        self._rows: Reported[dict[str, list[tuple[int, float]]]] = Reported()
 
     def __call__(self, step: int, numbers: Numbers) -> None:
         """Remember the numbers of a step."""

@@ -18,8 +18,9 @@ from dslmut.diagnostics.raising import user_span
 from dslmut.functions.locate import heading, returning
 from dslmut.optim import naming
 from dslmut.optim.pairs import complex_layout
+from dslmut.optim.recording import State
 from dslmut.optim.signatures import told
-from dslmut.optim.trace import State, Tracer, active
+from dslmut.optim.trace import Tracer, active
 
 _RESERVED = re.compile(r"state\.\d+")
 

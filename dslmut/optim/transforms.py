@@ -66,6 +66,7 @@ class TransformDefinition(Generic[P]):
                 user_span(),
                 f"`{twice[0]}` of `{self.__name__}` is given by position and by name",
                 fix="give it once",
+                why="one of the two values would be lost",
             )
         return Transform(self, configured(self, {**given, **kwargs}))
 

@@ -142,5 +142,7 @@ def no_zero(state: str, reason: str) -> Refusal:
     return Refusal(
         BadState,
         f"the state `{state}` does not start as a zero constant: {reason}",
-        "start it with `torch.zeros_like(param)`, and let it hold the difference from another start",
+        "start it with `torch.zeros_like(param)`; to begin elsewhere, keep the difference: "
+        '`slow = param + defstate("ahead", torch.zeros_like(param))` begins at the parameter, if the '
+        "update returns `ahead=slow - new`",
     )

@@ -345,6 +345,45 @@ class ChangingTrace(Code):
     why = "the body is traced once, so that it has to be the same each time"
 
 
+class RefusedByRule(Code):
+    """The rule refuses the parameter, or how it is configured
+
+    A rule may be made for some parameters alone, or for some values of a hyperparameter. It says so
+    by `raise ValueError(...)` or `raise TypeError(...)` in its body, which runs when it is bound.
+    The error is a `ValueError` with the rule's own words, its cause the one that the rule raised.
+    An exception of another kind passes as it is.
+
+    ## Example
+
+    ```python
+    from torch import nn
+
+    from dslmut.optim import muon
+
+    opt = muon(nn.Linear(3, 2), lr=0.02)  # error: E-OPT-028
+    ```
+
+    ## Instead
+
+    ```python
+    from torch import nn
+
+    from dslmut import group, groups
+    from dslmut.optim import adamw, muon
+
+    model = nn.Linear(3, 2)
+    rule = groups(group("bias", optimizer=adamw(lr=3e-4)), group(optimizer=muon(lr=0.02)))
+    opt = rule.bind(model, compile=False)
+    ```
+
+    `muon_groups(model, muon=..., adamw=...)` makes such groups of a whole network.
+    """
+
+    code = "E-OPT-028"
+    error = OptimizerError
+    why = "a rule knows what it can update, and says so before anything is updated"
+
+
 class BadReport(Code):
     """A diagnostic or a metric is not one number under one name
 

@@ -80,7 +80,7 @@ class BadHyperparameter(Code):
 
     code = "E-OPT-002"
     error = OptimizerError
-    why = "a misspelt hyperparameter would silently leave the default in force"
+    why = "a rule computes with the hyperparameters that it declares, each of the kind that it declares"
 
 
 class BadState(Code):
@@ -131,7 +131,31 @@ class BadState(Code):
     opt = averaged(nn.Linear(3, 2))
     ```
 
-    A state that should start elsewhere holds the difference from there, or the complement.
+    A state that should start elsewhere holds the difference from there. One that starts at 1 is
+    `1 + defstate(...)`, and returned less 1. A slow copy of the parameter, as in Lookahead, starts
+    at the parameter, and is kept as what it is ahead by:
+
+    ```python
+    import torch
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Update, defstate, optimizer, optimizer_update
+
+
+    @optimizer
+    def lookahead(
+        param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1, share: float = 0.5, every: int = 5
+    ) -> Update:
+        slow = param + defstate("ahead", torch.zeros_like(param))
+        new = param - lr * grad
+        if ctx.updates % every == 0:
+            slow = slow + share * (new - slow)
+            new = slow
+        return optimizer_update(new, ahead=slow - new)
+
+
+    opt = lookahead(nn.Linear(3, 2))
+    ```
     """
 
     code = "E-OPT-003"
@@ -190,12 +214,14 @@ class BadResult(Code):
 
 
 class BadBinding(Code):
-    """The optimizer cannot be bound to this
+    """The optimizer is not bound to parameters that it can update
 
     An optimizer is bound to a model, to its parameters or named parameters, or to groups of them
     as in `torch.optim`. Each parameter is a dense leaf, stands in one group only, and has a name of
     its own if it has one, since states are saved by name. A complex one needs a rule that treats
-    each element by itself. A step refuses sparse gradients under this code too.
+    each element by itself. A step refuses under this code a gradient that does not fit its parameter,
+    such as a sparse one; and what only a bound optimizer has (`step`, `state_dict`, …) is not there
+    before.
 
     ## Example
 
@@ -226,12 +252,15 @@ class BadBinding(Code):
 
 
 class BadContext(Code):
-    """`ctx` does not have this, or not in this run
+    """`ctx` does not have this, or does not give it here
 
     `ctx` has `step`, `updates`, `name`, `index` and `group`; with a `Curriculum` also
     `total_steps`, `progress`, `stages`, `stage`, `stage_step` and `stage_progress`; and what
-    `bind(model, ctx={...})` declares. The other options of a run that do not fit (`curriculum`,
-    `diagnostics_every`, `compile`, `seed`, `rounding`) are reported under this code too.
+    `bind(model, ctx={...})` declares. In a body it also has `grad_norm`, `rand_like(t)` and
+    `randn_like(t)`, which are tensors; a schedule gives a number, and has none.
+
+    The error is an `AttributeError` too, so that `getattr(ctx, "loss", 0.0)` has a default where a
+    run declares no such key.
 
     ## Example
 
@@ -258,7 +287,49 @@ class BadContext(Code):
 
     code = "E-OPT-006"
     error = MissingError
-    why = "a schedule needs to know what it is counted from"
+    why = "bodies and schedules read what the run counts, and what it was told"
+
+
+class BadOption(Code):
+    """An option of a run does not exist, or does not fit
+
+    `bind` takes what belongs to the run and not to the rule: `curriculum` (a number of steps, a
+    `Curriculum` or its stages), `diagnostics_every` (a number of steps), `ctx` (names with their
+    first numbers), `skip_nonfinite` and `compile` (true or false), `seed` (a whole number) and
+    `rounding` (`"nearest"` or `"stochastic"`). Those by which torch's optimizers choose how to
+    compute (`foreach`, `fused`, …) do not exist: updates are compiled. A sink for diagnostics or
+    metrics that cannot be called with a step and its numbers is reported under this code too.
+
+    ## Example
+
+    ```python
+    import torch
+    from torch import nn
+
+    from dslmut.optim import adamw
+
+    model = nn.Linear(3, 2, dtype=torch.bfloat16)
+    opt = adamw(lr=1e-3).bind(model, rounding="stochastically")  # error: E-OPT-011
+    ```
+
+    ## Instead
+
+    ```python
+    import torch
+    from torch import nn
+
+    from dslmut.optim import adamw
+
+    model = nn.Linear(3, 2, dtype=torch.bfloat16)
+    opt = adamw(lr=1e-3).bind(model, rounding="stochastic")
+    ```
+
+    A hyperparameter belongs to the rule: `adamw(lr=1e-3).bind(model)`.
+    """
+
+    code = "E-OPT-011"
+    error = OptimizerError
+    why = "what a run is told is checked, so that none of it is silently ignored"
 
 
 class ForeignCheckpoint(Code):
@@ -266,8 +337,9 @@ class ForeignCheckpoint(Code):
 
     States are loaded by name: an unknown parameter, state or hyperparameter, a state of another
     shape or kind of number, and a file of another rule is an error that names it, before anything
-    is loaded. What a file lacks keeps its present value, with a warning. A file of `torch.optim` is
-    loaded into the rule that corresponds to its class, `torch.optim.AdamW` into `adamw`.
+    is loaded. What a file lacks keeps its present value, with a warning. A rule and the chains around
+    it read each other's files. A file of `torch.optim` is loaded into the rule that corresponds to
+    its class, `torch.optim.AdamW` into `adamw`.
 
     ## Example
 

@@ -61,7 +61,8 @@ def muon(
         batch_dims: So many first dimensions of a parameter count matrices that are stacked.
 
     Raises:
-        ValueError: For a parameter that is no matrix, another ``adjust_lr_fn`` or ``ns_dtype``.
+        OptimizerError: E-OPT-028 for a parameter that is no matrix, another ``adjust_lr_fn`` or
+            ``ns_dtype``.
     """
     lr, weight_decay, momentum = schedule_values(ctx, lr, weight_decay, momentum)
     eps, *coefficients = schedule_values(ctx, eps, *ns_coefficients)
@@ -86,9 +87,10 @@ def as_matrices(x: Tensor, batch_dims: int) -> Tensor:
         A tensor of shape ``(*batch, rows, product of rest)``.
     """
     if x.ndim < batch_dims + 2:
+        counted = f" behind {batch_dims} that count them" if batch_dims else ""
         raise ValueError(
-            f"a parameter of shape {list(x.shape)} is no matrix, and `muon` takes nothing else: "
-            "give it to another rule, for instance `adamw`"
+            f"it updates matrices alone, of two dimensions or more{counted}; for a whole model write "
+            "`groups(model, *muon_groups(model, muon=muon(lr=0.02), adamw=adamw(lr=3e-4)))`"
         )
     return x.flatten(batch_dims + 1)
 

@@ -28,7 +28,7 @@ def preview(
         One number for each step, from step 0 on; ``matplotlib`` plots such a list as it is.
 
     Raises:
-        OptimizerError: E-OPT-006 for something that needs a curriculum, E-OPT-009 if it is not
+        OptimizerError: E-OPT-006 for something that needs a curriculum, E-OPT-011 for one that does not fit, E-OPT-009 if it is not
             said how many steps are wanted.
 
     Example:
