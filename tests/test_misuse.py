@@ -89,11 +89,11 @@ def test_schedules_are_copied_pickled_and_documented_as_before() -> None:
 
 def test_curricula_and_stages() -> None:
     code, fix = found(lambda: Curriculum(100))  # pyright: ignore
-    assert (code, pasted(fix)) == ("E-OPT-006", Curriculum(steps=100))
+    assert (code, pasted(fix)) == ("E-OPT-011", Curriculum(steps=100))
     code, fix = found(lambda: Stage(10, "a"))  # pyright: ignore
-    assert (code, pasted(fix)) == ("E-OPT-006", Stage("a", 10))
-    assert found(lambda: Curriculum(3.5))[0] == "E-OPT-006"  # pyright: ignore
-    assert found(lambda: Curriculum([Stage("a", 1)], steps=3))[0] == "E-OPT-006"
+    assert (code, pasted(fix)) == ("E-OPT-011", Stage("a", 10))
+    assert found(lambda: Curriculum(3.5))[0] == "E-OPT-011"  # pyright: ignore
+    assert found(lambda: Curriculum([Stage("a", 1)], steps=3))[0] == "E-OPT-011"
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,7 @@ class Stage:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
-            raise BadContext.raised(
+            raise BadOption.raised(
                 user_span(),
                 f"the name of a stage is a string, not {self.name!r}",
                 fix=f'write `Stage("{self.steps if isinstance(self.steps, str) else self.name}", '
@@ -263,13 +263,13 @@ class Curriculum:
 
     def __init__(self, stages: Iterable[Stage] | None = None, *, steps: int | None = None) -> None:
         if isinstance(stages, int):
-            raise BadContext.raised(
+            raise BadOption.raised(
                 user_span(),
                 "a curriculum consists of stages, and its number of steps is given by name",
                 fix=f"write `Curriculum(steps={stages!r})`",
             )
         if stages is not None and steps is not None:
-            raise BadContext.raised(
+            raise BadOption.raised(
                 user_span(),
                 "a curriculum has either stages or a number of steps",
                 fix="leave `steps` out: it is the sum of those of the stages",
