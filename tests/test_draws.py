@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import math
 import pickle
 from typing import Any
 
@@ -279,13 +280,14 @@ LOW = [torch.bfloat16, torch.float16]
 
 
 @optimizer
-def storing(param: Tensor, grad: Tensor, ctx: Ctx, *, value: float = 1.0) -> Update:
-    return optimizer_update(torch.full_like(param, 1.0) * value)
+def storing(param: Tensor, grad: Tensor, ctx: Ctx, *, value: Hyper = 1.0) -> Update:
+    return optimizer_update(torch.full_like(param, 1.0) * schedule_value(value, ctx))
 
 
 def stored(value: float, dtype: torch.dtype, count: int = 20000, **options: Any) -> Tensor:
     p = nn.Parameter(torch.zeros(count, dtype=dtype))
-    opt = bound(storing(value=value), [("w", p)], **{"rounding": "stochastic", **options})
+    given = value if math.isfinite(value) else (lambda _: value)  # what no number may be
+    opt = bound(storing(value=given), [("w", p)], **{"rounding": "stochastic", **options})
     p.grad = torch.zeros_like(p)
     opt.step()
     return p.detach()

@@ -13,7 +13,8 @@ from dslmut.diagnostics.exceptions import MissingError
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim.context import Curriculum, Stage
 from dslmut.optim.options import options, unknown_option
-from dslmut.optim.parameters import Arrangement
+from dslmut.optim.parameters import Arrangement, bad_binding
+from dslmut.optim.signatures import told
 
 if TYPE_CHECKING:
     from dslmut.optim.binding import OptState
@@ -24,7 +25,7 @@ M = TypeVar("M", bound=nn.Module)
 Parameters: TypeAlias = Iterable[Tensor] | Iterable[tuple[str, Tensor]] | Iterable[dict[str, Any]]
 """What else an optimizer can be bound to: parameters, named ones, or torch-style groups."""
 
-_OF_BOUND_ONES = frozenset(
+OF_BOUND_ONES = frozenset(
     "step zero_grad param_groups state state_dict load_state_dict add_param_group diagnostics "
     "explain graph".split()
 )
@@ -61,6 +62,7 @@ class Bindable:
         seed: int = ...,
         rounding: Literal["nearest", "stochastic"] = ...,
     ) -> OptState[Any]: ...
+    @told(bad_binding)
     def bind(
         self,
         target: Any,
@@ -116,11 +118,19 @@ class Bindable:
 
         def __getattr__(self, name: str) -> Any:
             """Say what is missing to somebody who takes it for a bound optimizer (E-OPT-005)."""
-            if name not in _OF_BOUND_ONES:
+            if name not in OF_BOUND_ONES:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             rule = ", ".join(r.definition.__name__ for r in self.rules())
-            message = f"this `{rule}` is configured, but not bound to a model: it has no `{name}`"
             direct = f"`opt = {rule}(model, ...)`, or " if rule.isidentifier() else ""
-            fix = f"bind it: {direct}`.bind(model)`"
-            why = "a rule has states and steps only together with the parameters that it updates"
-            raise MissingError([BadBinding.at(user_span(), message, fix=fix, why=why)])
+            raise lacks(
+                f"this `{rule}` is configured, but not bound to a model: it has no `{name}`",
+                f"bind it: {direct}`.bind(model)`",
+            )
+
+
+_WHY = "a rule has states and steps only together with the parameters that it updates"
+
+
+def lacks(message: str, fix: str, why: str = _WHY) -> MissingError:
+    """Return E-OPT-005 for what is asked of something at another stage of its making."""
+    return MissingError([BadBinding.at(user_span(), message, fix=fix, why=why)])

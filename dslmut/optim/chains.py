@@ -14,6 +14,7 @@ from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
 from dslmut.functions.locate import heading
 from dslmut.optim.define import Configured, Optimizer
+from dslmut.optim.hyperparameters import call_of
 from dslmut.optim.states import Update, results
 from dslmut.optim.trace import active
 from dslmut.optim.transforms import Transform, TransformDefinition
@@ -146,7 +147,8 @@ def _opened(given: Any) -> Iterable[Transform | Configured]:
         return [given]
     if isinstance(given, Optimizer | TransformDefinition):
         name = given.__name__
-        raise _bad(f"`{name}` is not configured", f"call it: `{name}()`, with its hyperparameters")
+        call = call_of(given)
+        raise _bad(f"`{name}` is not configured", f"call it, with its hyperparameters: `{call}`")
     if hasattr(given, "param_groups"):
         name = type(given).__name__
         raise _bad(

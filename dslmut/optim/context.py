@@ -228,6 +228,14 @@ class Stage:
     steps: int
 
     def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise BadOption.raised(
+                user_span(),
+                f"the name of a stage is a string, not {self.name!r}",
+                fix=f'write `Stage("{self.steps if isinstance(self.steps, str) else self.name}", '
+                f"{self.name if isinstance(self.name, int) and self.name > 0 else 1000})`",
+                why="a stage has a name and a number of steps, in this order",
+            )
         if type(self.steps) is not int or self.steps < 1:
             raise BadOption.raised(
                 user_span(),
@@ -254,9 +262,22 @@ class Curriculum:
     stages: tuple[Stage, ...]
 
     def __init__(self, stages: Iterable[Stage] | None = None, *, steps: int | None = None) -> None:
+        if isinstance(stages, int):
+            raise BadOption.raised(
+                user_span(),
+                "a curriculum consists of stages, and its number of steps is given by name",
+                fix=f"write `Curriculum(steps={stages!r})`",
+            )
+        if stages is not None and steps is not None:
+            raise BadOption.raised(
+                user_span(),
+                "a curriculum has either stages or a number of steps",
+                fix="leave `steps` out: it is the sum of those of the stages",
+            )
         if stages is None:
             stages = () if steps is None else (Stage("all", steps),)
-        object.__setattr__(self, "stages", tuple(stages))
+        is_several = isinstance(stages, Iterable)
+        object.__setattr__(self, "stages", tuple(stages) if is_several else (stages,))
         if not all(isinstance(s, Stage) for s in self.stages):
             raise BadOption.raised(
                 user_span(),

@@ -28,10 +28,10 @@ from dslmut.diagnostics.exceptions import CheckError, OptimizerError
 from dslmut.diagnostics.model import Diagnostic
 from dslmut.diagnostics.raising import user_span
 from dslmut.functions.locate import locate
-from dslmut.optim.bindable import Bindable, M, Parameters
+from dslmut.optim.bindable import OF_BOUND_ONES, Bindable, M, Parameters, lacks
 from dslmut.optim.context import Ctx, Hyper
 from dslmut.optim.declaring import declared
-from dslmut.optim.hyperparameters import configured
+from dslmut.optim.hyperparameters import call_of, configured
 from dslmut.optim.parameters import Arrangement, arrangement
 from dslmut.optim.states import Update
 
@@ -99,6 +99,18 @@ class Optimizer(Generic[P]):
     if TYPE_CHECKING:
         __name__: str
         __qualname__: str
+    else:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say what is missing to somebody who takes it for a configured or bound optimizer."""
+            if name != "bind" and name not in OF_BOUND_ONES:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            rule = self.__dict__.get("__name__", "rule")
+            call = call_of(self) if rule.isidentifier() else rule
+            raise lacks(
+                f"`{rule}` is the definition, neither configured nor bound: it has no `{name}`",
+                f"configure and bind it: `opt = {call}.bind(model)`",
+            )
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from typing import Any
 from dslmut.diagnostics.codes.optimizers import ScheduledElsewhere
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim.expressions import Expression, Number, evaluate
+from dslmut.optim.hyperparameters import normalised
 from dslmut.optim.numbers import Item, Numbers, is_schedule
 from dslmut.optim.recording import Subject
 from dslmut.optim.scalars import Scalar
@@ -40,7 +41,9 @@ class Schedules:
                 raise ScheduledElsewhere.raised(
                     user_span(),
                     f"`{name}` of group {group} follows a schedule, and {shown!r} was written into the group",
-                    fix=f"give a number for `{name}` if a scheduler should drive it, or leave it to the schedule",
+                    fix=f'write another schedule in its place, `param_groups[{group}]["{name}"] = '
+                    f"{_constant(shown)}`, from `dslmut.optim.schedules`; or bind with a number if "
+                    "a scheduler should drive it",
                 )
 
     def show(self, last: bool = False) -> None:
@@ -80,6 +83,18 @@ class Schedules:
             known = schedule, _expression(schedule, item, inputs, self._numbers.keys)
             self._expressions[id(schedule)] = known
         return float(evaluate([known[1]], inputs, self._numbers.context(item, inputs))[0])
+
+
+def _constant(value: Any) -> str:
+    """Return the schedule that always gives a number, or a tuple of such, for people."""
+    if isinstance(value, tuple | list):
+        return (
+            f"({', '.join(map(_constant, value))},)"
+            if len(value) == 1
+            else f"({', '.join(map(_constant, value))})"
+        )
+    value = normalised(value)
+    return f"constant({value!r})" if isinstance(value, float) else "constant(...)"
 
 
 def _expression(

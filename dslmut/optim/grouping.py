@@ -15,6 +15,7 @@ from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.optim.bindable import Bindable, M, Parameters
 from dslmut.optim.define import Configured, Optimizer
 from dslmut.optim.parameters import Arrangement, arrangement, bad_binding, names_of, tied
+from dslmut.optim.signatures import misfit_of, told
 
 if TYPE_CHECKING:
     from dslmut.optim.binding import OptState
@@ -101,6 +102,12 @@ class Groups(Bindable):
         return f"groups({', '.join(map(repr, self.selections))})"
 
 
+def _misused(message: str, _: str) -> DslmutError:
+    fix = 'write `group("*.bias", optimizer=adamw(lr=1e-3))`; hyperparameters belong to the rule'
+    return bad_binding(message, fix, "a group is a choice of parameters, and the rule for them")
+
+
+@told(_misused)
 def group(*selectors: Selector, optimizer: Configured) -> Selection:
     """Choose parameters and give them a rule; for ``groups``.
 
@@ -136,7 +143,19 @@ def group(*selectors: Selector, optimizer: Configured) -> Selection:
                 f"a group chooses by patterns and functions, not by a `{type(selector).__name__}`",
                 'write a pattern, `"head.*"`, or `lambda name, p: p.ndim == 2`',
             )
+        if not isinstance(selector, str) and not _takes_two(selector):
+            raise bad_binding(
+                f"a group calls {_words(selector)} with a name and a parameter, which it does not take",
+                "write `lambda name, p: p.ndim == 2`",
+            )
     return Selection(selectors, optimizer)
+
+
+def _takes_two(selector: Callable[..., Any]) -> bool:
+    try:
+        return misfit_of(selector, ("", None), {}) is None
+    except ValueError:  # a built-in without a signature
+        return True
 
 
 @overload

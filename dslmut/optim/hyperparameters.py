@@ -157,7 +157,7 @@ def takes_ctx(schedule: Callable[..., Any]) -> bool:
 def _out_of_range(
     definition: Declaring, h: Hyperparameter, name: str, value: float, range: Range
 ) -> DslmutError:
-    fix = f"write `{h.name}={_example(h)}`, for instance"
+    fix = f"write `{h.name}={example(h)}`, for instance"
     if h.name == "lr" and value < 0 and "maximize" in definition.hyperparameters:
         fix = f"write `lr={-value!r}, maximize=True` to make the loss grow"
     return BadHyperparameter.raised(
@@ -168,18 +168,24 @@ def _out_of_range(
     )
 
 
-def _example(h: Hyperparameter) -> str:
+def example(h: Hyperparameter) -> str:
     """Return a value to write, for people."""
     if not h.required:
         return repr(h.default)
     return "1.0" if outside(h.name, 1.0, h.ranges) is None else "..."
 
 
+def call_of(definition: Declaring) -> str:
+    """Return a call that configures a definition, for people."""
+    needed = [h for h in definition.hyperparameters.values() if h.required]
+    return f"{definition.__name__}({', '.join(f'{h.name}={example(h)}' for h in needed)})"
+
+
 _WORDS = {int: "a whole number", bool: "True or False", str: "a string"}
 
 
 def _misfit(definition: Declaring, h: Hyperparameter, value: Any) -> DslmutError:
-    fix = f"write `{h.name}={_example(h)}`, for instance"
+    fix = f"write `{h.name}={example(h)}`, for instance"
     if h.kind is tuple:
         wanted = f"a tuple of {len(h.default)} numbers"
     elif h.kind is float:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from dslmut.optim.bindable import lacks
 from dslmut.optim.printing import readable
 from dslmut.optim.reports import Sink, Sinks
 from dslmut.optim.running import Runner
@@ -23,6 +24,19 @@ class Inspected:
 
     def _settle(self) -> None:
         raise NotImplementedError
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Say to somebody who binds it again that it is bound (E-OPT-005)."""
+            if name != "bind":
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            raise lacks(
+                "this optimizer is bound already",
+                "keep it, or bind the configured rule once for each model: "
+                "`rule = adamw(lr=1e-3)`, then `rule.bind(model)`",
+                "its states belong to the parameters that it was bound to",
+            )
 
     @property
     def diagnostics(self) -> Mapping[str, Mapping[str, float]]:

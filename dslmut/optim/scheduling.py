@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dslmut.diagnostics.codes.optimizers import BadHyperparameter
+from dslmut.diagnostics.raising import user_span
 from dslmut.optim.context import Ctx, Hyper
 from dslmut.optim.scalars import Unread
 from dslmut.optim.trace import active
@@ -19,7 +21,17 @@ def schedule_value(value: Hyper, ctx: Ctx) -> float:
     Returns:
         What the schedule returns, or the value unchanged if it is no function. While a body is
         traced that is no ``float`` but something that is computed with like one.
+
+    Raises:
+        OptimizerError: E-OPT-002 if ``ctx`` stands first.
     """
+    if isinstance(value, Ctx):
+        raise BadHyperparameter.raised(
+            user_span(),
+            "`schedule_value` gets `ctx` where the hyperparameter belongs",
+            fix="turn them round: `schedule_value(lr, ctx)`",
+            why="the hyperparameter comes first, and `ctx` behind it",
+        )
     if not callable(value):
         return value
     if isinstance(value, Unread):

@@ -12,12 +12,14 @@ from typing import Any, overload
 from torch import Tensor
 
 from dslmut.diagnostics.codes.optimizers import BadResult, BadState
+from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.model import Span
 from dslmut.diagnostics.raising import user_span
 from dslmut.functions.locate import heading, returning
 from dslmut.optim import naming
 from dslmut.optim.pairs import complex_layout
 from dslmut.optim.recording import State
+from dslmut.optim.signatures import told
 from dslmut.optim.trace import Tracer, active
 
 _RESERVED = re.compile(r"state\.\d+")
@@ -116,6 +118,13 @@ class Update:
     span: Span | None = None
 
 
+def _unlike(message: str, fix: str) -> DslmutError:
+    return BadResult.raised(
+        user_span(), message, fix=f"{fix}: what is new stands first, by position"
+    )
+
+
+@told(_unlike)
 def optimizer_update(param: Tensor, /, *pairs: tuple[Tensor, Tensor], **states: Tensor) -> Update:
     """Return the new parameter, and each declared state exactly once.
 

@@ -308,7 +308,8 @@ class Tracer:
     def check_zero(self, name: str, init: Any) -> None:
         """Refuse a state that does not start as a zero constant, by how it was made (E-OPT-003)."""
         if not isinstance(init, Tensor):
-            raise zeros.refused(name, f"it is a `{type(init).__name__}`")
+            kind = f"it is a `{type(init).__name__}`"
+            raise zeros.refused(name, kind, isinstance(init, int | float))
         if not self.knows(init):
             if isinstance(init, FakeTensor):
                 raise zeros.refused(name, "it was made by another trace")

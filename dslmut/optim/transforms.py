@@ -13,10 +13,11 @@ from torch import Tensor
 from dslmut.checking.rules.transforms import LEADING, check_transform
 from dslmut.diagnostics.codes.optimizers import BadHyperparameter
 from dslmut.diagnostics.raising import user_span
+from dslmut.optim.bindable import OF_BOUND_ONES, lacks
 from dslmut.optim.context import Ctx
 from dslmut.optim.declaring import transform_signature
 from dslmut.optim.define import check_source, written
-from dslmut.optim.hyperparameters import Hyperparameter, configured
+from dslmut.optim.hyperparameters import Hyperparameter, call_of, configured
 from dslmut.optim.states import Update
 
 P = ParamSpec("P")
@@ -78,6 +79,10 @@ class TransformDefinition(Generic[P]):
 
     if TYPE_CHECKING:
         __name__: str
+    else:
+
+        def __getattr__(self, name: str) -> Any:
+            raise _no_rule(self, self, name)
 
 
 @dataclass(frozen=True)
@@ -97,6 +102,23 @@ class Transform:
 
     def __repr__(self) -> str:
         return written(self.definition.__name__, self.hyperparameters)
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise _no_rule(self, self.__dict__.get("definition"), name)
+
+
+def _no_rule(found: Any, definition: Any, name: str) -> AttributeError:
+    """Return what says to somebody who binds a transform that it needs a rule (E-OPT-005)."""
+    if definition is None or (name != "bind" and name not in OF_BOUND_ONES):
+        return AttributeError(f"{type(found).__name__!r} object has no attribute {name!r}")
+    call = call_of(definition)
+    parts = f"{call}, adamw()" if definition.what == "gradient" else f"adamw(), {call}"
+    return lacks(
+        f"`{definition.__name__}` is a transform, and only a rule can be bound: it has no `{name}`",
+        f"put it into a chain with a rule, and bind that: `chain({parts}).bind(model)`",
+    )
 
 
 def gradient_transform(

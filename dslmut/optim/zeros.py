@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from dslmut.checking.tracing.refusals import no_zero
+from dslmut.checking.tracing.refusals import no_zero, no_zero_number
 from dslmut.diagnostics.raising import user_span
 
 aten = torch.ops.aten
@@ -66,6 +66,6 @@ def _words(node: Any) -> str:
     return called or getattr(node.target, "__name__", str(node.target)).partition(".")[0]
 
 
-def refused(name: str, reason: str) -> Exception:
-    """Return the error for a state with another start (E-OPT-003)."""
-    return no_zero(name, reason).raised(user_span())
+def refused(name: str, reason: str, number: bool = False) -> Exception:
+    """Return the error for a state with another start, perhaps a plain number (E-OPT-003)."""
+    return (no_zero_number if number else no_zero)(name, reason).raised(user_span())

@@ -21,6 +21,7 @@ from dslmut.checking.tracing.refusals import (
     Refusal,
     depends_on_values,
     draws,
+    extreme,
     needs_number,
     writes,
 )
@@ -291,14 +292,25 @@ def _builtin(body: Body, node: ast.Call, things: list[Thing], package: str, name
         elif thing.is_scalar and name in _NUMBER_OF | (_TEXT_OF - {"repr"}):
             body.say(needs_number(_how(name), thing.text), node)
     if any(t.is_tensor for t in things):
-        if name == "bool" or (name in ("max", "min") and len(things) > 1):
+        if name == "bool":
             body.say(BRANCH, node)
+        elif name in ("max", "min") and len(things) > 1:
+            body.say(_extreme(body, node, things, name), node)
         if name in ("abs", "pow", "sum"):
             return computed(name) if things[0].is_tensor or name == "pow" else UNKNOWN
     elif name in ("abs", "pow", "round") and any(t.is_scalar for t in things):
         return Thing(Sort.SCALAR, text=body.source.segment(node))
     body.path.open = body.path.open or name in tb.CALLING or any(k.arg for k in node.keywords)
     return NUMBER if name in ("len", "isinstance", "hasattr", "id") else UNKNOWN
+
+
+def _extreme(body: Body, node: ast.Call, things: list[Thing], name: str) -> Refusal:
+    pairs = sorted(zip(node.args, things), key=lambda p: not p[1].is_tensor)
+    simple = (ast.Name, ast.Attribute, ast.Call, ast.Subscript, ast.Constant)
+    texts = [body.source.segment(a) for a, _ in pairs]
+    texts = [t if isinstance(a, simple) else f"({t})" for t, (a, _) in zip(texts, pairs)]
+    plain = len(things) == len(node.args) and not node.keywords
+    return extreme(name, texts if plain else [], sum(t.is_tensor for t in things))
 
 
 def _how(name: str) -> str:

@@ -113,6 +113,30 @@ OUTSIDE = Refusal(
 )
 
 
+def extreme(name: str, operands: list[str], tensors: int) -> Refusal:
+    """Refuse Python's ``max`` and ``min`` of tensors, which compare them (E-OPT-021).
+
+    Args:
+        name: ``max`` or ``min``.
+        operands: What is compared, as it is written, a tensor first.
+        tensors: How many of them are tensors.
+    """
+    if len(operands) != 2:
+        return BRANCH
+    first, second = operands
+    bound = "min" if name == "max" else "max"
+    fix = f"write `torch.{name}imum({first}, {second})`"
+    if tensors == 1:
+        fix = f"write `{first}.clamp({bound}={second})`"
+    return BRANCH._replace(fix=fix)
+
+
+def no_zero_number(state: str, reason: str) -> Refusal:
+    """Refuse a plain number as the start of a state (E-OPT-003)."""
+    fix = "write `torch.zeros(())` for one number; the count of updates is there: `ctx.updates`"
+    return no_zero(state, reason)._replace(fix=fix)
+
+
 def no_zero(state: str, reason: str) -> Refusal:
     """Refuse a state with another start (E-OPT-003)."""
     return Refusal(

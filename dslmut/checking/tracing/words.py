@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from dslmut.checking.tracing.refusals import Refusal, no_zero
+from dslmut.checking.tracing.refusals import Refusal, no_zero, no_zero_number
 from dslmut.checking.tracing.things import (
     UNKNOWN,
     Declared,
@@ -107,10 +107,25 @@ def _check_start(body: Body, node: ast.Call, name: str, init: Thing) -> None:
         kind = "Scalar" if init.is_scalar else type(init.value).__name__
         reason = f"it is a `{kind}`"
     if reason:
-        body.say(no_zero(name, reason), node)
+        refuse = no_zero_number if init.is_constant else no_zero
+        body.say(refuse(name, reason), node)
 
 
 # -- results -------------------------------------------------------------------------------------
+
+
+def _without_parameter(body: Body, node: ast.Call) -> tuple[str, str] | None:
+    """Say what is wrong with a result whose first argument is missing, or given by name."""
+    if node.args:
+        return None
+    word = ast.unparse(node.func)
+    given = [k for k in node.keywords if k.arg is not None and k.arg not in body.path.states]
+    value = ast.unparse(given[0].value) if len(given) == 1 else "new"
+    rest = [ast.unparse(k) for k in node.keywords if len(given) != 1 or k is not given[0]]
+    return (
+        f"`{word}` gets what is new first, by position, and nothing stands there",
+        f"write `{word}({', '.join([value, *rest])})`",
+    )
 
 
 def _problems(body: Body, node: ast.Call, things: list[Thing]) -> Iterator[Diagnostic]:
@@ -120,6 +135,10 @@ def _problems(body: Body, node: ast.Call, things: list[Thing]) -> Iterator[Diagn
     def wrong(message: str, fix: str, labels: list[Label] | None = None) -> Diagnostic:
         return BadResult.at(span, message, fix=fix, labels=labels or [])
 
+    unplaced = _without_parameter(body, node)
+    if unplaced is not None:
+        yield wrong(*unplaced)
+        return
     result = _Result(body)
     for argument, thing in zip(node.args[1:], things[1:]):
         problem = result.add_pairs(argument, thing)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import inspect
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from numbers import Real
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -16,10 +17,45 @@ from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim.context import Ctx, Hyper
 from dslmut.optim.hyperparameters import normalised, takes_ctx
+from dslmut.optim.signatures import form, misfit_of
+
+_TORCHS = {
+    "T_max": "steps", "T_0": "steps", "total_iters": "steps", "total_steps": "steps",
+    "T_mult": "factor", "gamma": "factor", "start_factor": "start", "end_factor": "end",
+    "eta_min": "end", "step_size": "every", "milestones": "at", "max_lr": "peak",
+    "pct_start": "warm_up", "anneal_strategy": "shape", "three_phase": "three_phases",
+}  # fmt: skip
+"""What torch's schedulers call the arguments."""
+
+
+class _Told(type):
+    """Says of arguments that a schedule does not take what is wrong with them (E-OPT-009)."""
+
+    if not TYPE_CHECKING:
+
+        @property
+        def __signature__(cls) -> inspect.Signature:
+            own = inspect.signature(cls.__init__)
+            return own.replace(parameters=list(own.parameters.values())[1:])
+
+        def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return super().__call__(*args, **kwargs)
+            except TypeError:
+                reason = misfit_of(cls, args, kwargs)
+                if reason is None:
+                    raise
+            known = inspect.signature(cls).parameters
+            here = [f"`{n}` is `{_TORCHS[n]}` here: " for n in kwargs if _TORCHS.get(n) in known]
+            raise BadSchedule.raised(
+                user_span(),
+                f"`{cls.__name__}`: {reason}",
+                fix=f"{''.join(here[:1])}write `{form(cls)}`",
+            )
 
 
 @dataclass(frozen=True)
-class Schedule:
+class Schedule(metaclass=_Told):
     """A ready schedule: a function of ``ctx`` that can be compared, printed and pickled.
 
     While a body is traced it builds scalars; for a ``ctx`` of plain numbers it gives the same
