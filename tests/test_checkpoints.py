@@ -488,6 +488,13 @@ MISFITS: list[tuple[Callable[[], Any], str]] = [
     (changed(lambda f: f["state"][1].update(updates=-1)), "number of updates of `0.bias` is -1"),
     (changed(lambda f: f["state"][1].update(updates="x")), "number of updates of `0.bias`"),
     (changed(lambda f: first(f).update(step=None)), "the number of steps, `step`, of a group is"),
+    *[
+        (
+            changed(lambda f, seed=seed: first(f).update(seed=seed)),
+            f"the seed of a group is {seed!r}",
+        )
+        for seed in ("x", -1, 0.5, True, None)
+    ],
     (changed(lambda f: first(f).update(momentun=0.5)), "a hyperparameter `momentun`"),
     (changed(lambda f: first(f).update(lr="fast")), "`lr` of `momentum_sgd` is a number"),
     (changed(lambda f: first(f).update(nesterov=1.0)), "`nesterov` of `momentum_sgd` is True or"),

@@ -235,3 +235,19 @@ def test_decisions_are_for_the_model_that_they_were_made_for() -> None:
     with pytest.raises(OptimizerError, match=r"hidden matrices \(1\) chooses no parameter"):
         groups(nn.Sequential(nn.Linear(3, 3)), *selections)
     assert group("*", optimizer=sgd()).reasons == {}
+
+
+def test_the_run_is_in_it() -> None:
+    m = nn.Linear(2, 2)
+    plain = sgd(lr=0.1).bind(m, compile=False).explain().summary
+    assert plain.endswith("states take 0 bytes")
+    for option, value in (
+        ("rounding", "stochastic"),
+        ("skip_nonfinite", True),
+        ("diagnostics_every", 5),
+    ):
+        opt = sgd(lr=0.1).bind(m, compile=False, **{option: value})  # pyright: ignore
+        assert opt.explain().summary == f"{plain}; bound with {option}={value!r}"
+    opt = sgd(lr=0.1).bind(m, compile=False, curriculum=10, skip_nonfinite=True)
+    assert "bound with curriculum=Curriculum(" in opt.explain().summary
+    assert opt.explain().summary.endswith("), skip_nonfinite=True")

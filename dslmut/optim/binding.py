@@ -16,6 +16,7 @@ from dslmut.optim import checkpoint, compiling, interchange
 from dslmut.optim.bindable import Bindable
 from dslmut.optim.define import Configured, Optimizer
 from dslmut.optim.explaining import Explanation, explained
+from dslmut.optim.forgotten import described
 from dslmut.optim.hyperparameters import FOREIGN, RESERVED, fitted, unknown
 from dslmut.optim.inspecting import Inspected
 from dslmut.optim.numbers import Group, Item, ParamGroup
@@ -159,7 +160,7 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
         if self._runner is not None:
             runner.inherit(self._runner)
         with torch.inference_mode(False):  # states must outlive such a block
-            runner.schedules.show()
+            runner.schedules.show(last=True)
             for item in items:
                 states = self.state[item.parameter]
                 if item.parameter.requires_grad and not is_lazy(item.parameter):
@@ -279,9 +280,10 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
         held = {p for g in self.param_groups for p in g["params"]}
         self.state = defaultdict(dict, {p: s for p, s in everything.items() if p in held})
         try:
-            return without_code(super().state_dict(), self._rules())
+            found = without_code(super().state_dict(), self._rules())
         finally:
             self.state = everything
+        return described(found, self.param_groups, self._options)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load states and hyperparameters, by name where both sides have names.

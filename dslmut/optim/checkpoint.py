@@ -13,6 +13,7 @@ from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.optim import interchange
 from dslmut.optim.branching import declarable
 from dslmut.optim.fitting import check_state, fit_state
+from dslmut.optim.forgotten import forgotten
 from dslmut.optim.layouts import layout
 from dslmut.optim.lineage import begun, difference, is_related, left_out
 from dslmut.optim.matching import SavedGroups, count, foreign, groups_in, listed, matched, warn
@@ -47,10 +48,8 @@ def load(states: Any, runner: Runner, saved: Any) -> None:
     _check_rules(runner, groups)
     numbers = matched(runner, groups)
     rules = _saved_rules(runner, numbers, groups)
-    changes = [
-        settings(group, _sources(runner, number, numbers, groups), groups)
-        for number, group in enumerate(runner.groups)
-    ]
+    sources = [_sources(runner, n, numbers, groups) for n in range(len(runner.groups))]
+    changes = [settings(g, before, groups) for g, before in zip(runner.groups, sources)]
     before, extra = [dict(group.shown) for group in runner.groups], runner.numbers.extra
     for group, values in zip(runner.groups, changes):
         group.shown.update(values)
@@ -62,6 +61,10 @@ def load(states: Any, runner: Runner, saved: Any) -> None:
         ]
         runner.numbers.adopt(groups)
         runner.schedules.adopt()
+        _warn(runner, rules, loadings)  # which may be an error, too
+        said = [m for g, s in zip(runner.groups, sources) for m in forgotten(g, s, runner.options)]
+        for message in dict.fromkeys(said):
+            warn(message)
     except BaseException:
         for group, values in zip(runner.groups, before):
             group.shown.clear()
@@ -70,7 +73,6 @@ def load(states: Any, runner: Runner, saved: Any) -> None:
         with suppress(Exception):
             runner.schedules.adopt()
         raise
-    _warn(runner, rules, loadings)
     for loading in loadings:
         states[loading.item.parameter] = loading.states()
 

@@ -80,12 +80,14 @@ class Explanation:
         bytes: What all states take.
         graphs: How many update graphs there are.
         kernels: How many kernels are compiled of them at the first step; 0 without a compiler.
+        options: Those of the run that are not at their defaults.
     """
 
     sections: tuple[Section, ...]
     bytes: int
     graphs: int
     kernels: int
+    options: str = ""
 
     @property
     def summary(self) -> str:
@@ -96,7 +98,8 @@ class Explanation:
             if self.kernels
             else "computed by plain operations"
         )
-        return f"{_count(count, 'parameter')}, {_count(self.graphs, 'update graph')} {how}; states take {self.bytes:,} bytes"
+        bound = f"; bound with {self.options}" if self.options else ""
+        return f"{_count(count, 'parameter')}, {_count(self.graphs, 'update graph')} {how}; states take {self.bytes:,} bytes{bound}"
 
     def __str__(self) -> str:
         cells = [row.cells() for s in self.sections for row in s.rows]
@@ -145,7 +148,7 @@ def explained(
     )
     total = sum(row.bytes for section in sections for row in section.rows)
     kernels = len({call.kernel for call in calls}) if compiled else 0
-    return Explanation(sections, total, len(graphs), kernels)
+    return Explanation(sections, total, len(graphs), kernels, runner.options.chosen())
 
 
 def _row(

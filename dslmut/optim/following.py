@@ -47,7 +47,7 @@ class Schedules:
                 )
 
     def show(self, last: bool = False) -> None:
-        """Write the numbers of this step's schedules into the groups, or of the last step's."""
+        """Write the numbers of this step's schedules into the groups, or of the last step's if any."""
         for number, group in enumerate(self._numbers.groups):
             item = self._firsts.get(number)
             group.hyperparameters()  # takes schedules that were written into the group
@@ -71,7 +71,7 @@ class Schedules:
     def adopt(self) -> None:
         """Take the numbers in the groups as they are, after a checkpoint was loaded."""
         self._written.clear()
-        self.show()
+        self.show(last=True)
 
     def _value(self, schedule: Any, item: Item, inputs: Mapping[str, Number]) -> Any:
         if isinstance(schedule, tuple):

@@ -16,7 +16,10 @@ from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim.ranges import FINITE, Range, Ranges, outside
 
-OWN = frozenset("step rule seed skipped ctx".split())
+BOUND_WITH = "bound_with"
+"""The key of a group in a file that says how the run was bound."""
+
+OWN = frozenset("step rule seed skipped ctx".split()) | {BOUND_WITH}
 """Keys of a group that are ours: counts, the seed, the rule's name, and what ``ctx`` was told."""
 
 RESERVED = OWN | set(

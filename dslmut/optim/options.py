@@ -29,6 +29,12 @@ class Options:
     seed: int = 0
     rounding: str = "nearest"
 
+    def chosen(self) -> str:
+        """Return what is not at its default, as it is given to ``bind``; groups show seed and keys."""
+        names = ("curriculum", "diagnostics_every", "skip_nonfinite", "rounding")
+        values = {n: getattr(self, n) for n in names if getattr(self, n) != getattr(Options(), n)}
+        return ", ".join(f"{n}={v!r}" for n, v in values.items())
+
 
 def options(
     curriculum: Any,
@@ -80,13 +86,18 @@ def options(
     )
 
 
+def is_seed(given: Any) -> bool:
+    """Say whether it is a whole number that a file can hold."""
+    return isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 2**63
+
+
 def seed_of(given: Any) -> int:
     """Return a seed, also one that somebody wrote into a group.
 
     Raises:
         OptimizerError: E-OPT-011 if it is no whole number that a file can hold.
     """
-    if isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 2**63:
+    if is_seed(given):
         return given
     raise _misfit(
         f"`seed` is a whole number from 0 to 2**63 - 1, not {given!r}",

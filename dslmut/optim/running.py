@@ -46,7 +46,7 @@ class Runner:
         options: Options,
         option: bool | dict[str, Any],
     ) -> None:
-        self.groups, self.items = groups, items
+        self.groups, self.items, self.options = groups, items, options
         self.numbers = Numbers(groups, options.curriculum, options.ctx)
         self.schedules = Schedules(self.numbers, items)
         self._wide = StepWide()
@@ -138,7 +138,7 @@ class Runner:
             except BaseException:
                 self.numbers.extra = before
                 with suppress(Exception):
-                    self.schedules.show()
+                    self.schedules.show(last=True)
                 raise
             if steps.wide:
                 flags = fill(steps.wide, given.values())

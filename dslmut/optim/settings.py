@@ -13,6 +13,7 @@ from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.optim.hyperparameters import FOREIGN, OWN, RESERVED, Declaring, fitted
 from dslmut.optim.matching import SavedGroups, count, foreign, warn
 from dslmut.optim.numbers import is_schedule
+from dslmut.optim.options import is_seed
 
 if TYPE_CHECKING:
     from dslmut.optim.numbers import Group
@@ -48,8 +49,10 @@ def settings(
             continue
         if name in known:
             values[name] = fitted(group.definition, known[name], value)
+        elif name == "seed":
+            values[name] = _seed(value)
         elif name in (RESERVED | set(group.shown)) - _NO_SETTINGS:
-            values[name] = deepcopy(value)  # the seed, a scheduler's key, or somebody's own
+            values[name] = deepcopy(value)  # a scheduler's key, or somebody's own
         elif name not in RESERVED | FOREIGN:
             raise _unknown(group, name, agreed)
     kept = [n for n in known if n in differing and n not in schedules]
@@ -79,6 +82,14 @@ def without_code(saved: dict[str, Any], rules: Iterable[Declaring]) -> dict[str,
         for name in [n for n, v in group.items() if n in known and is_schedule(v)]:
             del group[name]
     return saved
+
+
+def _seed(value: Any) -> int:
+    if not is_seed(value):
+        raise foreign(
+            f"the seed of a group is {value!r} in the file", "load what `opt.state_dict()` gave"
+        )
+    return value
 
 
 def _agreed(sources: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], set[str]]:
