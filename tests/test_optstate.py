@@ -557,7 +557,7 @@ def test_what_a_file_lacks_starts_at_zeros_with_a_warning() -> None:
     assert again.state[n[2].weight]["velocity"].any()
     wider = nn.Sequential(*net(), nn.Linear(2, 2))
     more = eager(momentum_sgd(lr=0.1), wider)
-    with pytest.warns(UserWarning, match="no states of 3.weight, 3.bias"):
+    with pytest.warns(UserWarning, match="no states of `3.weight`, `3.bias`"):
         more.load_state_dict(saved(opt))
 
 
