@@ -134,3 +134,14 @@ _WHY = "a rule has states and steps only together with the parameters that it up
 def lacks(message: str, fix: str, why: str = _WHY) -> MissingError:
     """Return E-OPT-005 for what is asked of something at another stage of its making."""
     return MissingError([BadBinding.at(user_span(), message, fix=fix, why=why)])
+
+
+def check_bindable(given: Any) -> None:
+    """Refuse what is no configured rule, nor several of them (E-OPT-005)."""
+    if not isinstance(given, Bindable):
+        name = getattr(given, "__name__", type(given).__name__)
+        raise BadBinding.raised(
+            user_span(),
+            f"an `OptState` is made of a configured rule, not of `{name}`",
+            fix="write `adamw(lr=1e-3).bind(model)`, with a rule of `dslmut.optim` or one of your own",
+        )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -13,14 +12,15 @@ from torch import Tensor, nn
 
 from dslmut.functions.gradients import Gradient
 from dslmut.optim import checkpoint, compiling, interchange
-from dslmut.optim.bindable import Bindable
+from dslmut.optim.bindable import Bindable, check_bindable
 from dslmut.optim.define import Configured, Optimizer
 from dslmut.optim.explaining import Explanation, explained
 from dslmut.optim.forgotten import described
 from dslmut.optim.hyperparameters import FOREIGN, RESERVED, fitted, unknown
 from dslmut.optim.inspecting import Inspected
+from dslmut.optim.matching import copied
 from dslmut.optim.numbers import Group, Item, ParamGroup
-from dslmut.optim.options import Options
+from dslmut.optim.options import Options, check_call, check_own
 from dslmut.optim.parameters import (
     bad_binding,
     check_names,
@@ -54,6 +54,7 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
     """
 
     def __init__(self, rule: Bindable, target: Any, options: Options | None = None) -> None:
+        check_bindable(rule)
         rules, self._options = rule.rules(), options or Options()
         self._rule = rules[0] if len(rules) == 1 else None  # of groups that do not say theirs
         found = rule.arranged(target)
@@ -101,13 +102,16 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
             known = definition.hyperparameters.get(name)
             if known is not None:
                 values[name] = fitted(definition, known, value)
-            elif (name in FOREIGN and value) or name not in RESERVED | FOREIGN:
+            elif (
+                name in FOREIGN and value is not None and value is not False
+            ) or name not in RESERVED | FOREIGN:
                 raise unknown(definition, name)
         step = max((g["step"] for g in before), default=0)
         defaults = {"step": step, "rule": definition.__name__, "seed": self._options.seed}
         if self._options.skip_nonfinite:
             defaults["skipped"] = max((g["skipped"] for g in before), default=0)
         complete = ParamGroup({**defaults, **group, **values}, definition)
+        check_own(complete, definition.__name__)
         check_parameters(group["params"], before)
         self._name(complete, before)
         check_names([n for g in (*before, complete) for n in g.get("param_names", ())])
@@ -115,19 +119,25 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
 
     def _rule_of(self, group: dict[str, Any]) -> Configured:
         """Return the rule of a group that is new: its own, that of all, or that of a namesake."""
-        rule = group.get("optimizer", self._rule)
+        rule = group.get("optimizer")
         if isinstance(rule, Configured):
             return rule
+        if rule is None and self._rule is not None:
+            name = self._rule.definition.__name__
+            if str(group.get("rule", name)) == name:
+                return self._rule
         if rule is not None:
             raise bad_binding(
                 f"`optimizer` of a group is a configured rule, not a `{type(rule).__name__}`",
                 'write `{"params": [...], "optimizer": adamw(lr=1e-3)}`',
             )
         for known in () if self._runner is None else self._runner.groups:
-            if known.shown["rule"] == group.get("rule"):
+            if known.shown["rule"] == str(group.get("rule")):
                 return _current(known.shown, scheduled=True)
         raise bad_binding(
-            "this optimizer has several rules, and a new group does not say which it has",
+            "this optimizer has several rules, and a new group does not say which it has"
+            if "rule" not in group
+            else f"a new group says that its rule is {group['rule']!r}, which no group here has",
             'write `{"params": [...], "optimizer": adamw(lr=1e-3)}`',
         )
 
@@ -152,6 +162,10 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
             if not isinstance(group, ParamGroup):  # somebody put a dictionary of his own there
                 own = self._complete(opened(group), self.param_groups[:number])
                 self.param_groups[number] = own
+            elif self._runner is not None:  # its parameters may have been replaced
+                own = opened(group)
+                check_parameters(own["params"], self.param_groups[:number])
+                group.update(own)
         found = list(self._parameters())
         shared = overlapping([p for _, p, _ in found])
         items = [Item(i, number, p, name, i in shared) for i, (number, p, name) in enumerate(found)]
@@ -214,6 +228,7 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
             OptimizerError: E-OPT-006 and E-OPT-011 for ``ctx``, E-OPT-008 for a hyperparameter that is
                 driven from two sides; nothing was changed then.
         """
+        check_call(closure, diagnostics, gradients)
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -295,11 +310,7 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
         Raises:
             OptimizerError: E-OPT-007; nothing was changed then.
         """
-        state_dict = copy(state_dict)
-        if (
-            isinstance(state_dict, Mapping) and "param_groups" in state_dict
-        ):  # hooks may write into their own groups
-            state_dict["param_groups"] = [copy(g) for g in state_dict["param_groups"]]
+        state_dict = copied(state_dict)  # into which hooks may write
         for hook in self._optimizer_load_state_dict_pre_hooks.values():
             changed = hook(self, state_dict)
             state_dict = changed if changed is not None else state_dict

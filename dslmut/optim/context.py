@@ -276,8 +276,8 @@ class Curriculum:
             )
         if stages is None:
             stages = () if steps is None else (Stage("all", steps),)
-        is_several = isinstance(stages, Iterable)
-        object.__setattr__(self, "stages", tuple(stages) if is_several else (stages,))
+        listed = isinstance(stages, Iterable) and getattr(stages, "ndim", 1) > 0
+        object.__setattr__(self, "stages", tuple(stages) if listed else (stages,))
         if not all(isinstance(s, Stage) for s in self.stages):
             raise BadOption.raised(
                 user_span(),

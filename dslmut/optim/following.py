@@ -10,6 +10,7 @@ from dslmut.diagnostics.raising import user_span
 from dslmut.optim.expressions import Expression, Number, evaluate
 from dslmut.optim.hyperparameters import normalised
 from dslmut.optim.numbers import Item, Numbers, is_schedule
+from dslmut.optim.options import check_own
 from dslmut.optim.recording import Subject
 from dslmut.optim.scalars import Scalar
 from dslmut.optim.trace import Tracer
@@ -34,7 +35,13 @@ class Schedules:
         self._expressions.update(before._expressions)
 
     def check(self) -> None:
-        """Refuse a number that somebody wrote over that of a schedule (E-OPT-008)."""
+        """Refuse a number that somebody wrote over that of a schedule, or over a count.
+
+        Raises:
+            OptimizerError: E-OPT-008 for the former, E-OPT-006 for the latter.
+        """
+        for group in self._numbers.groups:
+            check_own(group.shown, group.definition.__name__)
         for (group, name), written in self._written.items():
             shown = self._numbers.groups[group].shown.get(name)
             if shown is not written and shown != written and not is_schedule(shown):

@@ -14,7 +14,14 @@ from dslmut.checking.wellknown import well_known
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.optim.bindable import Bindable, M, Parameters
 from dslmut.optim.define import Configured, Optimizer
-from dslmut.optim.parameters import Arrangement, arrangement, bad_binding, names_of, tied
+from dslmut.optim.parameters import (
+    Arrangement,
+    arrangement,
+    bad_binding,
+    listed,
+    names_of,
+    tied,
+)
 from dslmut.optim.signatures import misfit_of, told
 
 if TYPE_CHECKING:
@@ -125,14 +132,7 @@ def group(*selectors: Selector, optimizer: Configured) -> Selection:
         >>> group("*.bias", optimizer=sgd(lr=0.1))
         group('*.bias', optimizer=sgd(lr=0.1, weight_decay=0.0, maximize=False))
     """
-    if isinstance(optimizer, Optimizer):
-        name = optimizer.__name__
-        raise bad_binding(f"`{name}` is not configured", f"write `optimizer={name}(lr=...)`")
-    if not isinstance(optimizer, Configured):
-        raise bad_binding(
-            f"`optimizer` of a group is a configured rule, not a `{type(optimizer).__name__}`",
-            "write `optimizer=adamw(lr=3e-4)`, with a rule of `dslmut.optim` or one of your own",
-        )
+    check_rule("optimizer", optimizer)
     for selector in selectors:
         if isinstance(selector, Bindable | Optimizer):
             raise bad_binding("the rule of a group is given by name", "write `optimizer=...`")
@@ -156,6 +156,23 @@ def _takes_two(selector: Callable[..., Any]) -> bool:
         return misfit_of(selector, ("", None), {}) is None
     except ValueError:  # a built-in without a signature
         return True
+
+
+def check_rule(name: str, given: Any) -> None:
+    """Refuse what is no configured rule (E-OPT-005).
+
+    Args:
+        name: Of the argument.
+        given: It.
+    """
+    if isinstance(given, Optimizer):
+        rule = given.__name__
+        raise bad_binding(f"`{rule}` is not configured", f"write `{name}={rule}(lr=...)`")
+    if not isinstance(given, Configured):
+        raise bad_binding(
+            f"`{name}` of a group is a configured rule, not a `{type(given).__name__}`",
+            f"write `{name}=adamw(lr=3e-4)`, with a rule of `dslmut.optim` or one of your own",
+        )
 
 
 @overload
@@ -237,7 +254,7 @@ def _places(target: Any) -> list[_Place]:
     if isinstance(target, nn.Module):
         return [_Place(tuple(n), p) for p, n in names_of(target).items()]
     if not isinstance(target, Tensor | dict):
-        target = list(target)
+        target = listed(target)
         if any(isinstance(t, dict) for t in target):
             raise bad_binding(
                 "`groups` makes the groups itself, and these are some already",

@@ -10,7 +10,7 @@ from typing import Final
 from torch import Tensor, nn
 
 from dslmut.optim.define import Configured
-from dslmut.optim.grouping import Selection
+from dslmut.optim.grouping import Selection, check_rule
 from dslmut.optim.parameters import bad_binding, is_lazy, names_of
 
 _EMBEDDINGS: Final = frozenset({"emb", "wte", "wpe", "pos", "pe", "position", "positional"})
@@ -71,6 +71,12 @@ def muon_groups(
         OptimizerError: E-OPT-005 if there is no hidden matrix, for a pattern that matches nothing,
             and for parameters that do not exist yet.
     """
+    if not isinstance(model, nn.Module):
+        raise bad_binding(
+            f"this is a `{type(model).__name__}`", "give the model: its modules tell what is hidden"
+        )
+    check_rule("muon", muon)
+    check_rule("adamw", adamw)
     names = names_of(model)
     given = {"embedding": _patterns(embeddings, names), "head": _patterns(heads, names)}
     owners = {
@@ -136,6 +142,14 @@ def _patterns(
     given: str | Sequence[str] | None, names: Mapping[Tensor, Sequence[str]]
 ) -> Sequence[str] | None:
     patterns = (given,) if isinstance(given, str) else given
+    if patterns is not None and not (
+        isinstance(patterns, list | tuple | set | frozenset)
+        and all(isinstance(p, str) for p in patterns)
+    ):
+        raise bad_binding(
+            f"parameters are chosen by patterns of names, not by {patterns!r}",
+            'write `heads=["head.*"]`, or `()` for none',
+        )
     known = [name for own in names.values() for name in own]
     for pattern in patterns or ():
         if not any(fnmatchcase(name, pattern) for name in known):

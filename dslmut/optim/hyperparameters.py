@@ -104,7 +104,10 @@ def normalised(value: Any, whole: bool = False) -> Any:
     if isinstance(value, bool) or not isinstance(value, Real):
         return value
     number: Any = value
-    return int(number) if whole and number == int(number) else float(number)
+    try:
+        return int(number) if whole and number == int(number) else float(number)
+    except OverflowError:  # a whole number beyond all floats: no kind of number that fits
+        return value
 
 
 def fitted(definition: Declaring, h: Hyperparameter, value: Any) -> Any:
@@ -134,7 +137,7 @@ def check_hashable(value: Any) -> None:
 
 
 def _fits(h: Hyperparameter, kept: Any, default: Any) -> bool:
-    if isinstance(kept, Tensor):
+    if isinstance(kept, Tensor) or _is_nan(kept) or (type(kept) is int and h.kind is not int):
         return False
     if callable(kept) and h.scheduled:
         return (h.kind in (float, None) or default is None) and takes_ctx(kept)
@@ -146,10 +149,20 @@ def _fits(h: Hyperparameter, kept: Any, default: Any) -> bool:
     return h.kind is None or type(kept) is h.kind
 
 
+def _is_nan(value: Any) -> bool:
+    parts = value if isinstance(value, tuple) else (value,)
+    return any(isinstance(part, float) and part != part for part in parts)
+
+
 def takes_ctx(schedule: Callable[..., Any]) -> bool:
     """Say whether a function can be called with ``ctx`` alone."""
+    return takes(schedule, 1)
+
+
+def takes(function: Callable[..., Any], count: int) -> bool:
+    """Say whether a function can be called with so many arguments."""
     try:
-        inspect.signature(schedule).bind(None)
+        inspect.signature(function).bind(*[None] * count)
     except TypeError:
         return False
     except ValueError:  # a built-in without a signature

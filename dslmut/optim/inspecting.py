@@ -93,11 +93,10 @@ class Inspected:
         """
         runner = self._current_runner()
         items = {i.name: i for i in runner.items}
-        if name not in items:
-            near = difflib.get_close_matches(name, items, n=1, cutoff=0.3)
-            raise KeyError(
-                f"there is no parameter {name!r}; write `opt.graph({[*near, *items][0]!r})`"
-            )
+        if not isinstance(name, str) or name not in items:
+            near = difflib.get_close_matches(str(name), items, n=1, cutoff=0.3)
+            known = [f"; write `opt.graph({n!r})`" for n in (*near, *items)][:1]
+            raise KeyError(f"there is no parameter {name!r}{''.join(known)}")
         item = items[name]
         self._settle()
         number: int = updates or self.state[item.parameter].get("updates", 0) + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -19,6 +20,17 @@ if TYPE_CHECKING:
 SavedGroups = Sequence[Mapping[str, Any]]
 
 
+def copied(saved: Any) -> Any:
+    """Return a state dict with groups of its own; what is none, as it is."""
+    if not isinstance(saved, Mapping):
+        return saved
+    groups = saved.get("param_groups")
+    own: dict[str, Any] = dict(saved)
+    if isinstance(groups, list | tuple):
+        own["param_groups"] = [copy(g) for g in groups]
+    return own
+
+
 def groups_in(saved: Any) -> SavedGroups:
     """Return the groups of a state dict, once it has torch's layout.
 
@@ -30,7 +42,9 @@ def groups_in(saved: Any) -> SavedGroups:
         problem = "this is no state dict of an optimizer: it has no `state` and `param_groups`"
         raise foreign(problem, _instead(saved) or fix)
     groups = saved["param_groups"]
-    if not all(isinstance(g, Mapping) and "params" in g for g in groups):
+    if not isinstance(groups, list | tuple) or not all(
+        isinstance(g, Mapping) and isinstance(g.get("params"), list | tuple) for g in groups
+    ):
         raise foreign("a group of the file has no `params`", fix)
     if not isinstance(saved["state"], Mapping):
         raise foreign("the `state` of the file is no dictionary by parameter", fix)

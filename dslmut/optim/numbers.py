@@ -232,7 +232,8 @@ class Numbers:
         Raises:
             OptimizerError: E-OPT-006 for one that is not declared, E-OPT-011 for no number.
         """
-        for name in ctx or {}:
+        ctx = context_keys(ctx)
+        for name in ctx:
             if name not in self.extra:
                 raise BadContext.raised(
                     user_span(),
@@ -240,7 +241,7 @@ class Numbers:
                     fix=f'declare it: `rule.bind(model, ctx={{"{name}": 0.0}})`',
                     why="a misspelt key would silently leave the old number in force",
                 )
-        return {**self.extra, **{n: context_number(n, v) for n, v in (ctx or {}).items()}}
+        return {**self.extra, **{n: context_number(n, v) for n, v in ctx.items()}}
 
 
 def _parts(name: str, values: tuple[Any, ...]) -> dict[str, Number]:
@@ -251,6 +252,17 @@ def _parts(name: str, values: tuple[Any, ...]) -> dict[str, Number]:
         elif isinstance(value, tuple):
             found |= _parts(f"{name}.{i}", value)
     return found
+
+
+def context_keys(given: Any) -> Mapping[str, Any]:
+    """Return keys of ``ctx`` with their values (E-OPT-006 for anything but a dictionary)."""
+    if given is None or isinstance(given, Mapping):
+        return given or {}
+    raise BadContext.raised(
+        user_span(),
+        f"`ctx` is a dictionary of numbers, not a `{type(given).__name__}`",
+        fix='write `ctx={"loss": 0.0}`',
+    )
 
 
 def context_number(name: str, value: Any) -> float:

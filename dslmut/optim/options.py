@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from dslmut.diagnostics.codes.optimizers import BadOption
 from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
+from dslmut.functions.records import Gradient
 from dslmut.optim.context import CONSTANTS, COUNTS, DRAWS, PROGRESS, WIDE, Curriculum
-from dslmut.optim.numbers import context_number
+from dslmut.optim.numbers import context_keys, context_number
 
 if TYPE_CHECKING:
     from dslmut.optim.define import Configured
@@ -50,12 +51,12 @@ def options(
     Raises:
         OptimizerError: E-OPT-011 for one that does not fit.
     """
-    for name in ctx or {}:
-        taken = (*COUNTS, *PROGRESS, *CONSTANTS, *WIDE, *DRAWS)
-        if name in taken or not str(name).isidentifier():
+    ctx = context_keys(ctx)
+    for name in ctx:
+        taken = name in (*COUNTS, *PROGRESS, *CONSTANTS, *WIDE, *DRAWS)
+        if taken or not isinstance(name, str) or not name.isidentifier():
             raise _misfit(
-                f"`ctx` cannot get a key `{name}`: "
-                + ("it has one" if str(name).isidentifier() else "that is no name"),
+                f"`ctx` cannot get a key `{name}`: {'it has one' if taken else 'that is no name'}",
                 "choose another name for the key",
             )
     if diagnostics_every is not None and not _is_count(diagnostics_every):
@@ -73,7 +74,7 @@ def options(
             f"`compile` is True, False or a dictionary for `torch.compile`, not {compile!r}",
             "write `compile=False` to compute with plain operations",
         )
-    keys = {name: context_number(name, value) for name, value in (ctx or {}).items()}
+    keys = {name: context_number(name, value) for name, value in ctx.items()}
     counted = curriculum_of(curriculum)
     return Options(
         counted,
@@ -89,6 +90,42 @@ def options(
 def is_seed(given: Any) -> bool:
     """Say whether it is a whole number that a file can hold."""
     return isinstance(given, int) and not isinstance(given, bool) and 0 <= given < 2**63
+
+
+def check_call(closure: Any, diagnostics: Any, gradients: Any) -> None:
+    """Refuse arguments of a step that are not what it takes (E-OPT-006)."""
+    if closure is not None and not callable(closure):
+        raise _misfit(
+            f"`step` takes a function that computes the loss, and got a `{type(closure).__name__}`",
+            "write `loss.backward()` and `opt.step()`",
+        )
+    if diagnostics is not None and not isinstance(diagnostics, bool):
+        raise _misfit(
+            f"`diagnostics` of a step is True or False, not {diagnostics!r}",
+            "write `opt.step(diagnostics=True)`",
+        )
+    if gradients is not None and not isinstance(gradients, Gradient):
+        raise _misfit(
+            f"`gradients` of a step is a gradient record, not a `{type(gradients).__name__}`",
+            "give what `value_and_grad` returned beside the value, `loss, g = value_and_grad(...)`",
+        )
+
+
+def check_own(shown: Mapping[str, Any], rule: str) -> None:
+    """Refuse what somebody wrote over a group's own keys: its counts, seed and rule (E-OPT-006)."""
+    for name in ("step", "seed", "skipped"):
+        value = shown.get(name) if name != "skipped" else shown.get(name, 0)
+        if type(value) is not int or not 0 <= value < 2**63:
+            raise _misfit(
+                f"`{name}` of a group is a whole number from 0 to 2**63 - 1, not {value!r}",
+                f"leave it to the optimizer, or write `group[{name!r}] = 0`",
+            )
+    if not isinstance(shown.get("rule"), str) or shown["rule"] != rule:
+        raise _misfit(
+            f"a group of `{rule}` says that its rule is {shown.get('rule')!r}",
+            "a group keeps its rule; give another one by `opt.add_param_group"
+            '({"params": [...], "optimizer": adamw(lr=1e-3)})`',
+        )
 
 
 def seed_of(given: Any) -> int:
@@ -109,7 +146,7 @@ _ROUNDINGS = ("nearest", "stochastic")
 
 
 def _rounding(given: Any) -> str:
-    if given in _ROUNDINGS:
+    if isinstance(given, str) and given in _ROUNDINGS:
         return given
     near = difflib.get_close_matches(str(given), _ROUNDINGS, n=1, cutoff=0.3)
     raise _misfit(

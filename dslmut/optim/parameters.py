@@ -59,16 +59,11 @@ def tied(names: Iterable[Sequence[str]]) -> dict[str, str]:
 def _groups(target: Any) -> list[dict[str, Any]]:
     if isinstance(target, Tensor):
         raise bad_binding("this is a single tensor", "put it into a list: `[tensor]`")
-    if not isinstance(target, Iterable):
-        raise bad_binding(
-            f"this is a `{type(target).__name__}`",
-            "give a model, its parameters, named parameters, or groups of them",
-        )
     if isinstance(target, dict):
         raise bad_binding("this is a dictionary", "put it into a list: `[group]`")
     if isinstance(target, set | frozenset):
         return [opened({"params": target})]
-    items = list(target)
+    items = listed(target)
     if not items:
         raise bad_binding(
             "there are no parameters", "give a model; an iterator can be used only once"
@@ -78,12 +73,28 @@ def _groups(target: Any) -> list[dict[str, Any]]:
     return [opened({"params": items})]
 
 
+def listed(target: Any) -> list[Any]:
+    """Return what a target consists of (E-OPT-005 for something that consists of nothing)."""
+    try:
+        return list(iter(target))
+    except TypeError:
+        raise bad_binding(
+            f"this is a `{type(target).__name__}`",
+            "give a model, its parameters, named parameters, or groups of them",
+        ) from None
+
+
 def opened(group: dict[str, Any]) -> dict[str, Any]:
     """Return a group with its parameters in a list, and their names in another if they have any.
 
     Raises:
         OptimizerError: E-OPT-005 for a group without parameters, or in no order.
     """
+    if not isinstance(group, dict):
+        raise bad_binding(
+            f"a group is a dictionary, not a `{type(group).__name__}`",
+            'write `{"params": [...], "lr": 0.1}`',
+        )
     if "params" not in group:
         raise bad_binding("a group has no `params`", 'write `{"params": [...], "lr": 0.1}`')
     params = group["params"]
@@ -94,7 +105,7 @@ def opened(group: dict[str, Any]) -> dict[str, Any]:
             "a set of parameters has another order in each run, by which states are saved",
             "give a list",
         )
-    items = [params] if isinstance(params, Tensor) else list(params)
+    items = [params] if isinstance(params, Tensor) else listed(params)
     if items and all(isinstance(i, tuple) and len(i) == 2 for i in items):
         return {**group, "params": [p for _, p in items], "param_names": [n for n, _ in items]}
     return {**group, "params": items}

@@ -13,6 +13,7 @@ from torch import Tensor
 from dslmut.diagnostics.codes.bodies import BadReport, MetricInBody
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim.drawing import stored
+from dslmut.optim.hyperparameters import normalised
 from dslmut.optim.reports import Reported, Sink, Sinks, read
 from dslmut.optim.scalars import Scalar
 from dslmut.optim.trace import active
@@ -35,11 +36,9 @@ def diagnostic(name: str, value: Any) -> None:
     """
     tracer = active()
     if tracer is None:
-        raise MetricInBody.raised(
-            user_span(),
-            "`diagnostic` is called outside of an optimizer's body",
-            fix=f'in a training step or a loss, write `metric("{name}", value)`',
-        )
+        raise _outside(f'metric("{name}", value)')
+    if not isinstance(name, str):
+        check_number("diagnostic", name, 0.0)
     full = tracer.own(name)
     if full in tracer.recording.diagnostics:
         raise BadReport.raised(
@@ -48,22 +47,42 @@ def diagnostic(name: str, value: Any) -> None:
     tracer.recording.diagnostics[full] = _number(tracer, name, value)
 
 
+def _outside(call: str) -> Exception:
+    return MetricInBody.raised(
+        user_span(),
+        "`diagnostic` is called outside of an optimizer's body",
+        fix=f"in a training step or a loss, write `{call}`",
+    )
+
+
 def _number(tracer: Any, name: str, value: Any) -> Any:
     if isinstance(value, Scalar):
         value = tracer.tensor_of(value)
     elif not isinstance(value, Tensor):
+        check_number("diagnostic", name, value)
         value = torch.tensor(float(value))
-    if value.numel() != 1:
-        raise _no_number("diagnostic", name, value)
+    check_number("diagnostic", name, value)
     return (value if value.ndim == 0 else value.reshape(())).to(torch.float32)
 
 
-def _no_number(what: str, name: str, value: Tensor) -> Exception:
-    return BadReport.raised(
-        user_span(),
-        f"the {what} `{name}` has shape {list(value.shape)}",
-        fix="report one number: `.mean()`, `.max()` or `.norm()`",
-    )
+def check_number(what: str, name: Any, value: Any) -> None:
+    """Refuse a name that is no string, and what is not one number (E-OPT-027)."""
+    if not isinstance(name, str):
+        problem, fix = f"a {what} is called {name!r}", f'give it a name: `{what}("loss", value)`'
+    elif isinstance(value, Tensor):
+        if value.numel() == 1 and not value.is_complex():
+            return
+        kind = "complex numbers of " if value.is_complex() else ""
+        problem = f"the {what} `{name}` has {kind}shape {list(value.shape)}"
+        fix = (
+            "report one number: `.mean()`, `.max()` or `.norm()`, of a complex tensor its `.abs()`"
+        )
+    elif not isinstance(normalised(value), bool | float):
+        problem = f"the {what} `{name}` is a number, and got a `{type(value).__name__}`"
+        fix = "report a number, or a tensor with one element"
+    else:
+        return
+    raise BadReport.raised(user_span(), problem, fix=fix)
 
 
 def update_diagnostics(param: Tensor, grad: Tensor, new: Tensor) -> None:
@@ -81,13 +100,15 @@ def update_diagnostics(param: Tensor, grad: Tensor, new: Tensor) -> None:
         grad: Its gradient.
         new: The parameter after the update.
     """
+    tracer = active()
+    if tracer is None:
+        raise _outside('metric("norm", tensor.norm())')
     param_norm, update_norm = _norm(param), _norm(new - param)
     diagnostic("param_norm", param_norm)
     diagnostic("grad_norm", _norm(grad))
     diagnostic("update_norm", update_norm)
     diagnostic("update_ratio", update_norm / param_norm)
-    tracer = active()
-    if tracer is not None and is_low(param.dtype):
+    if is_low(param.dtype):
         changed = new != param
         lost = changed & (stored(tracer, new) == param)
         diagnostic("rounded_away", lost.sum() / changed.sum().clamp(min=1))
@@ -177,6 +198,12 @@ def record(*sinks: Sink, every: int = 100) -> Iterator[Record]:
         >>> seen["loss"]
         [0.5]
     """
+    if not isinstance(every, int) or isinstance(every, bool) or every < 1:
+        raise BadReport.raised(
+            user_span(),
+            f"`every` of `record` is a number of reports, at least 1, not {every!r}",
+            fix="write `record(sink, every=100)`",
+        )
     new = Record(sinks, every)
     token = _RECORDS.set((*_RECORDS.get(), new))
     try:
@@ -204,7 +231,12 @@ def metric(name: str, value: Any, *, step: int | None = None) -> None:
             "`metric` is called in an optimizer's body",
             fix=f'write `diagnostic("{name}", value)`',
         )
-    if isinstance(value, Tensor) and value.numel() != 1:
-        raise _no_number("metric", name, value)
+    check_number("metric", name, value)
+    if step is not None and (not isinstance(step, int) or isinstance(step, bool)):
+        raise BadReport.raised(
+            user_span(),
+            f"the step of the metric `{name}` is a whole number, not {step!r}",
+            fix=f'write `metric("{name}", value, step=0)`, or leave it out',
+        )
     for each in _RECORDS.get():
         each.add(name, value, step)

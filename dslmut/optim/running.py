@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from contextlib import ExitStack, contextmanager, suppress
+from itertools import chain
 from typing import Any
 
 import torch
@@ -69,11 +70,13 @@ class Runner:
         """Say whether the groups still hold the parameters that the runner was made for."""
         if len(param_groups) != len(self.groups):
             return False
-        current = (p for g in param_groups for p in g["params"])
+        if not all(g is own.shown for g, own in zip(param_groups, self.groups)):
+            return False
+        held: list[Any] = [g.get("params") for g in param_groups]
         return (
-            all(g is own.shown for g, own in zip(param_groups, self.groups))
-            and sum(len(g["params"]) for g in param_groups) == len(self.items)
-            and all(p is item.parameter for p, item in zip(current, self.items))
+            all(isinstance(params, list) for params in held)
+            and sum(map(len, held)) == len(self.items)
+            and all(p is item.parameter for p, item in zip(chain.from_iterable(held), self.items))
         )
 
     # -- programs ----------------------------------------------------------------------------

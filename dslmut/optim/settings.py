@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from dslmut.diagnostics.exceptions import DslmutError
@@ -18,7 +19,7 @@ from dslmut.optim.options import is_seed
 if TYPE_CHECKING:
     from dslmut.optim.numbers import Group
 
-_NO_SETTINGS = (OWN - {"seed"}) | {"params", "param_names"}
+_NO_SETTINGS = OWN | {"params", "param_names"}
 
 
 def settings(
@@ -97,16 +98,20 @@ def _agreed(sources: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], set[s
     agreed, differing = {}, set()
     for name in dict.fromkeys(n for g in sources for n in g):
         found = [_plain(g[name]) for g in sources if name in g]
-        if all(_same(f, found[0]) for f in found):
+        if all(_alike(f, found[0]) for f in found):
             agreed[name] = found[0]
         else:
             differing.add(name)
     return agreed, differing
 
 
-def _same(a: Any, b: Any) -> bool:
-    """Say whether two values are equal; not-a-number is taken for equal, to be refused later."""
-    return a == b or (a != a and b != b)
+def _alike(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return torch.equal(a, b)
+    try:
+        return a is b or bool(a == b or (a != a and b != b))  # not-a-number is refused later
+    except (RuntimeError, TypeError, ValueError):  # arrays, and whatever else people keep there
+        return False
 
 
 def _plain(value: Any) -> Any:

@@ -107,10 +107,12 @@ class one_cycle(Schedule):
 
     def __post_init__(self) -> None:
         check_numbers(self, "peak", "warm_up")
-        start = self.peak / 25 if self.start is None else self.start
-        object.__setattr__(self, "start", start)
-        object.__setattr__(self, "end", start / 1e4 if self.end is None else self.end)
-        check_numbers(self, "start", "end")
+        if self.start is None:
+            object.__setattr__(self, "start", self.peak / 25)
+        check_numbers(self, "start")
+        if self.end is None:
+            object.__setattr__(self, "end", self.start / 1e4)  # pyright: ignore[reportOptionalOperand]
+        check_numbers(self, "end")
         check_length(self)
         if not 0 <= self.warm_up <= (0.5 if self.three_phases else 1):
             most = "0.5 with three phases" if self.three_phases else "1"

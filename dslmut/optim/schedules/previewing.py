@@ -8,6 +8,7 @@ from dslmut.diagnostics.codes.optimizers import BadSchedule
 from dslmut.diagnostics.raising import user_span
 from dslmut.optim.context import COUNTS, PROGRESS, Ctx, Curriculum, Hyper, Stage
 from dslmut.optim.expressions import called
+from dslmut.optim.hyperparameters import normalised, takes_ctx
 from dslmut.optim.options import curriculum_of
 
 
@@ -42,11 +43,21 @@ def preview(
             "`preview` does not know how many steps it shall show",
             fix="write `preview(schedule, 1000)`, or give it a curriculum",
         )
-    count = run.steps if run is not None and steps is None else int(steps or 0)
-    return [
-        called(schedule, _at(k, run)) if callable(schedule) else float(schedule)
-        for k in range(count)
-    ]
+    if steps is not None and (not isinstance(steps, int) or isinstance(steps, bool) or steps < 0):
+        raise BadSchedule.raised(
+            user_span(),
+            f"`steps` of `preview` is a number of steps, not {steps!r}",
+            fix="write `preview(schedule, 1000)`",
+        )
+    kept = normalised(schedule)
+    if not isinstance(kept, float) and not (callable(kept) and takes_ctx(kept)):
+        raise BadSchedule.raised(
+            user_span(),
+            f"`preview` shows a schedule or a number, not {schedule!r}",
+            fix="a schedule of your own is a function of `ctx`",
+        )
+    count = run.steps if run is not None and steps is None else steps or 0
+    return [called(kept, _at(k, run)) if callable(kept) else kept for k in range(count)]
 
 
 def _at(step: int, run: Curriculum | None) -> Ctx:
