@@ -188,14 +188,30 @@ def test_a_rebuilt_group_of_another_rule_keeps_it() -> None:
 
 @ANY
 def test_files(odd: Any) -> None:
+    is_zero = isinstance(odd, torch.Tensor) and odd.ndim == 0  # which is a count
     opt = bound()
     unchanged(opt, lambda: opt.load_state_dict(odd))
     for key in ("state", "param_groups"):
         unchanged(opt, lambda key=key: opt.load_state_dict({**opt.state_dict(), key: odd}))
-    for key in ("params", "seed"):
+    for key in ("params", "seed", "step", "rule", "param_names", "betas", "amsgrad"):
         file = opt.state_dict()
+        if key == "step" and is_zero:
+            continue
         file["param_groups"][0][key] = odd
         unchanged(opt, lambda file=file: opt.load_state_dict(file))
+    for name in ("exp_avg", "updates"):
+        if name == "updates" and is_zero:
+            continue
+        file = opt.state_dict()
+        file["state"] = {n: dict(s) for n, s in file["state"].items()}
+        file["state"][0][name] = odd
+        unchanged(opt, lambda file=file: opt.load_state_dict(file))
+    file = opt.state_dict()
+    file["state"] = {n: dict(s) for n, s in file["state"].items()}
+    for part in (file["state"][1], file["param_groups"][0]):
+        part[0] = odd
+        unchanged(opt, lambda file=file: opt.load_state_dict(file))
+        del part[0]
 
 
 @ANY

@@ -46,6 +46,8 @@ def groups_in(saved: Any) -> SavedGroups:
         isinstance(g, Mapping) and isinstance(g.get("params"), list | tuple) for g in groups
     ):
         raise foreign("a group of the file has no `params`", fix)
+    for group in groups:
+        _check_group(group, fix)
     if not isinstance(saved["state"], Mapping):
         raise foreign("the `state` of the file is no dictionary by parameter", fix)
     numbers = {n for g in groups for n in g["params"]}
@@ -54,8 +56,10 @@ def groups_in(saved: Any) -> SavedGroups:
             raise foreign(
                 f"the file has a state of {number!r}, which stands in none of its groups", fix
             )
-        if not isinstance(state, Mapping):
-            raise foreign(f"the state of {number!r} in the file is no dictionary", fix)
+        if not isinstance(state, Mapping) or not _are_names(state):
+            raise foreign(
+                f"the state of {number!r} in the file is no dictionary of states by name", fix
+            )
     return groups
 
 
@@ -89,6 +93,24 @@ def _places(value: Any, depth: int) -> Iterator[str]:
             f"[{json.dumps(key) if isinstance(key, str) else repr(key)}]{p}"
             for p in _places(part, depth - 1)
         )
+
+
+def _check_group(group: Mapping[str, Any], fix: str) -> None:
+    """Refuse a group of a file in which something stands that no optimizer wrote (E-OPT-007)."""
+    if not _are_names(group):
+        raise foreign("a group of the file has a key that is no string", fix)
+    names = group.get("param_names", ())
+    if not isinstance(names, list | tuple) or not _are_names(names):
+        raise foreign(f"the `param_names` of a group of the file are {names!r}", fix)
+    if not isinstance(group.get("rule", ""), str):
+        raise foreign(f"the `rule` of a group of the file is {group['rule']!r}", fix)
+    for number in group["params"]:
+        if not isinstance(number, int | str):
+            raise foreign(f"a parameter of the file is called {number!r}", fix)
+
+
+def _are_names(names: Iterable[Any]) -> bool:
+    return all(isinstance(name, str) for name in names)
 
 
 def matched(runner: Runner, saved: SavedGroups) -> list[Hashable | None]:
@@ -187,7 +209,8 @@ def count(value: Any, what: str) -> int:
         OptimizerError: E-OPT-007 for anything else.
     """
     number = value.item() if isinstance(value, Tensor) and value.numel() == 1 else value
-    if not isinstance(number, int | float) or number < 0 or number != int(number):
+    whole = isinstance(number, int) or (isinstance(number, float) and number.is_integer())
+    if not whole or not 0 <= number < 2**63:
         raise foreign(
             f"the number of {what} is {value!r} in the file",
             "load what `opt.state_dict()` gave",

@@ -106,9 +106,9 @@ def _agreed(sources: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], set[s
 
 
 def _alike(a: Any, b: Any) -> bool:
-    if isinstance(a, Tensor) and isinstance(b, Tensor):
-        return torch.equal(a, b)
     try:
+        if isinstance(a, Tensor) and isinstance(b, Tensor):
+            return a is b or torch.equal(a, b)
         return a is b or bool(a == b or (a != a and b != b))  # not-a-number is refused later
     except (RuntimeError, TypeError, ValueError):  # arrays, and whatever else people keep there
         return False
