@@ -137,7 +137,7 @@ def check_hashable(value: Any) -> None:
 
 
 def _fits(h: Hyperparameter, kept: Any, default: Any) -> bool:
-    if isinstance(kept, Tensor) or _is_nan(kept) or (type(kept) is int and h.kind is not int):
+    if isinstance(kept, Tensor) or (type(kept) is int and h.kind is not int):
         return False
     if callable(kept) and h.scheduled:
         return (h.kind in (float, None) or default is None) and takes_ctx(kept)
@@ -147,11 +147,6 @@ def _fits(h: Hyperparameter, kept: Any, default: Any) -> bool:
             for k, d in zip(kept, default)
         )  # fmt: skip
     return h.kind is None or type(kept) is h.kind
-
-
-def _is_nan(value: Any) -> bool:
-    parts = value if isinstance(value, tuple) else (value,)
-    return any(isinstance(part, float) and part != part for part in parts)
 
 
 def takes_ctx(schedule: Callable[..., Any]) -> bool:
