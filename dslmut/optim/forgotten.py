@@ -28,10 +28,11 @@ def described(
         options: Of the run.
     """
     for found, group in zip(saved["param_groups"], groups):
-        known = group.definition.hyperparameters if isinstance(group, ParamGroup) else ()
+        known = group.definition.hyperparameters if isinstance(group, ParamGroup) else {}
+        may_be = [n for n, h in known.items() if h.scheduled]  # other functions are just code
         schedules = getattr(group, "schedules", ())
         found[BOUND_WITH] = {
-            "schedules": [n for n in known if n in schedules or is_schedule(group.get(n))],
+            "schedules": [n for n in may_be if n in schedules or is_schedule(group.get(n))],
             "rounding": options.rounding,
             "skip_nonfinite": options.skip_nonfinite,
         }
