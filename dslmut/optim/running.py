@@ -199,7 +199,11 @@ class Runner:
         """Return the calls for these parameters and their inputs; a pattern seen before is known."""
         is_open = bool(self.counts.open)
         kinds = [
-            (i.group, _updates(states, i) + 1, self.counts.history(i) if is_open else ())
+            (
+                i.group,
+                states[i.parameter].get("updates", 0) + 1,
+                self.counts.history(i) if is_open else (),
+            )
             for i in present
         ]
         places, inputs = self._classes(kinds)
@@ -355,10 +359,6 @@ class Runner:
             compiling.warn_uncompiled(rule, reason)
             self.option = False
             return compiling.kernel(program, count, reporting, inputs, False, self.counts.defers)
-
-
-def _updates(states: States, item: Item) -> int:
-    return states[item.parameter].get("updates", 0)
 
 
 @contextmanager
