@@ -280,7 +280,7 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
         """
         runner = self._current_runner()
         rules = [str(_current(g.shown, scheduled=True)) for g in runner.groups]
-        return explained(runner, self._notes, rules, runner.option is not False)
+        return explained(runner, self._notes, rules, runner.kernels.option is not False)
 
     # -- checkpoints -------------------------------------------------------------------------
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from torch import Tensor
 
 from dslmut.optim.context import Ctx
 from dslmut.optim.expressions import Number
-from dslmut.optim.numbers import Item, Numbers
+from dslmut.optim.numbers import Inputs, Item, Numbers, Slot
 from dslmut.optim.ready import States, Steps
 from dslmut.optim.reports import Reports
 from dslmut.optim.skipping import (
@@ -18,8 +18,8 @@ from dslmut.optim.skipping import (
     OpenStep,
     decides_on_host,
     history,
+    moment,
     moments,
-    place,
 )
 from dslmut.optim.stepwide import all_finite
 
@@ -83,7 +83,7 @@ class Counts:
             self.reports = Reports(self._groups[0].shown["step"], reports)
             self.fresh.append(self.reports)
         for item in present:
-            states[item.parameter]["updates"] += 1
+            states[item.number]["updates"] += 1
         for group in self._groups:
             group.shown["step"] += 1
 
@@ -114,7 +114,7 @@ class Counts:
 
     def _possible(self, item: Item, states: States) -> Iterator[tuple[dict[str, Number], Ctx]]:
         """Yield the numbers that a parameter may have at this step."""
-        updates = states[item.parameter].get("updates", 0) + 1
+        updates = states[item.number].get("updates", 0) + 1
         for ahead, own in moments(self.history(item)):
             numbers = self._numbers.of(item.group, updates + own, ahead)
             yield numbers, self._numbers.context(item, numbers)
@@ -123,17 +123,26 @@ class Counts:
         """Say whether the bodies take the same branches, whatever has come of the open steps."""
         return all(
             program.holds(numbers, ctx)
-            for program, item, _ in steps.branches
+            for program, item in ((steps.programs[i], steps.present[i]) for i in steps.branching)
             for numbers, ctx in self._possible(item, states)
         )
 
-    def fill(self, steps: Steps, states: States) -> None:
-        """Write the scalars of a step."""
-        for slot, item in steps.slots:
-            if isinstance(slot, DeviceSlot):
-                rows = [slot.values(*possible) for possible in self._possible(item, states)]
-                slot.choose(rows, place(self.open, self.history(item), item.parameter.device))
-            else:
-                updates = states[item.parameter].get("updates", 0) + 1
-                numbers = self._numbers.of(item.group, updates)
-                slot.fill(numbers, self._numbers.context(item, numbers))
+    def fill(
+        self, slots: Iterable[tuple[Slot, Item, int]], classes: Sequence[Inputs], states: States
+    ) -> None:
+        """Write the scalars of a step.
+
+        Args:
+            slots: Each with a parameter whose numbers it is filled with, and the class of these.
+            classes: The numbers of each class, if no step is open.
+            states: Of each parameter.
+        """
+        for slot, item, place in slots:
+            if not isinstance(slot, DeviceSlot):
+                slot.fill(classes[place], self._numbers.context(item, classes[place]))
+                continue
+            rows = [slot.values(*possible) for possible in self._possible(item, states)]
+            chosen = None
+            if self.open:
+                chosen = moment(self.open, self.history(item), item.parameter.device)
+            slot.choose(rows, chosen)

@@ -127,13 +127,9 @@ def explained(
         schedules: The rule of each group, with its hyperparameters.
         compiled: Whether the updates are.
     """
-    plan = runner.first_plan()
-    calls = (*plan.calls, *plan.spares)
-    graphs: dict[Any, int] = {}
-    numbers: dict[int, int] = {}
-    for call in calls:
-        graph = graphs.setdefault(call.kernel[:2], len(graphs) + 1)
-        numbers |= dict.fromkeys(call.members, graph)
+    plan, programs = runner.first_plan()
+    texts = list(dict.fromkeys(program.text for program in programs.values()))
+    numbers = {number: texts.index(program.text) + 1 for number, program in programs.items()}
     sections = tuple(
         Section(
             number,
@@ -147,8 +143,8 @@ def explained(
         for number, (group, rule) in enumerate(zip(runner.groups, schedules))
     )
     total = sum(row.bytes for section in sections for row in section.rows)
-    kernels = len({call.kernel for call in calls}) if compiled else 0
-    return Explanation(sections, total, len(graphs), kernels, runner.options.chosen())
+    kernels = len(plan.kernels) if compiled else 0
+    return Explanation(sections, total, len(texts), kernels, runner.options.chosen())
 
 
 def _row(

@@ -83,6 +83,9 @@ def _is_plain(value: Any) -> bool:
     return type(value) in (float, int, bool, str, type(None))
 
 
+Inputs = Mapping[str, Number]
+"""What scalar programs read: hyperparameters by their names, and those of ``ctx``."""
+
 _NOTHING = object()
 
 
@@ -98,6 +101,7 @@ class Group:
         self._seen: list[Any] = []
         self._size = len(shown)
         self._values: dict[str, Any] = {}
+        self._fixed: tuple[Any, ...] | None = None
 
     def hyperparameters(self) -> Mapping[str, Any]:
         """Return what the rule is called with.
@@ -122,11 +126,15 @@ class Group:
             self._values = {n: self.shown.schedules.get(n, own.get(n)) for n in known}
             # What may change without being replaced, as tensors do, is looked at each time.
             self._seen = written if all(map(_is_plain, written)) else []
+            self._fixed = None
         return self._values
 
     def fixed(self) -> tuple[Any, ...]:
         """Return what a trace depends on: hyperparameters but for the numbers that are inputs."""
-        return tuple(_fixed(v) for v in self.hyperparameters().values())
+        values = self.hyperparameters().values()
+        if self._fixed is None:
+            self._fixed = tuple(_fixed(v) for v in values)
+        return self._fixed
 
 
 def _fixed(value: Any) -> Any:
@@ -286,6 +294,9 @@ class Slot:
 
     Args:
         expressions: The scalar program.
+
+    Attributes:
+        vector: Of its results, float64 (float32 on a device without it).
     """
 
     def __init__(self, expressions: Sequence[Any]) -> None:
@@ -293,8 +304,7 @@ class Slot:
         self._run = compiled(self._expressions)
         self._format = f"{len(expressions)}d"
         self._memory = bytearray(8 * max(len(expressions), 1))
-        vector = torch.frombuffer(self._memory, dtype=torch.float64)
-        self.tensors = vector.unbind()[: len(expressions)]
+        self.vector = torch.frombuffer(self._memory, dtype=torch.float64)[: len(expressions)]
 
     def values(self, inputs: Mapping[str, Number], ctx: Any) -> Sequence[Number]:
         """Return the scalars for these numbers."""

@@ -1,37 +1,60 @@
 """The plan of a step as plain data: which parameters are updated together, by which kernel.
 
-Another strategy is another function from entries to calls.
+A call costs as much as a small update, and compiling a kernel a second, however little it does. So
+small parameters of different kinds are updated by one kernel, as the twelve of a layer in a
+transformer, and it is called for each layer. Nothing is compiled after the first step: where
+gradients are missing, scratch memory stands in for the parameters that a kernel updates as well.
+
+Another strategy is another pair of functions: from entries to kernels, and on to calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Set
-from dataclasses import dataclass
-from types import MappingProxyType
+from collections import Counter
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-CHUNK = 4
-"""So many parameters of one kind are updated in one call: a call costs as much as a small update."""
+Kind = tuple[str, Hashable]
+"""The text of a program, and the layout that it is compiled for."""
+
+KernelKey = tuple[Kind, ...]
+"""What a kernel updates: one parameter of each of these kinds."""
+
+MOST = 16
+"""So many parameters a kernel updates at the most: compiling takes longer than in proportion."""
+
+GRAPH = 12
+"""A further kernel takes as long to compile as so many parameters more in one."""
+
+
+@dataclass(frozen=True)
+class Family:
+    """Parameters that may share kernels.
+
+    Args:
+        name: Anything that no other family has.
+        most: So many of them a kernel updates at the most.
+        weight: How much longer compiling one takes than compiling an elementwise update.
+    """
+
+    name: Hashable
+    most: int = MOST
+    weight: int = 1
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A parameter that is to be updated.
+    """A parameter that may be updated.
 
     Args:
         number: Of the parameter.
-        program: The same for parameters with the same update graph.
-        layout: Its shape, strides, dtype and device, which a kernel is made for.
-        slot: The vector of scalars that it reads.
-        group: The number of its group.
-        apart: Whether it is updated in a call of its own.
+        kind: What a kernel for it is compiled from.
+        family: Which others it may share kernels with.
     """
 
     number: int
-    program: str
-    layout: Hashable
-    slot: int
-    group: int = 0
-    apart: bool = False
+    kind: Kind
+    family: Family
 
 
 @dataclass(frozen=True)
@@ -39,68 +62,111 @@ class Call:
     """One call of a compiled kernel.
 
     Args:
-        kernel: What it is compiled from: program, layout, and how many parameters it updates.
-        members: The parameters' numbers.
-        slot: Their vector of scalars.
+        kernel: What it updates.
+        members: The parameters' numbers; None where scratch memory stands in.
     """
 
-    kernel: tuple[str, Hashable, int]
-    members: tuple[int, ...]
-    slot: int
+    kernel: KernelKey
+    members: tuple[int | None, ...]
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The calls of a step.
+    """The calls of a step, in order."""
+
+    calls: tuple[Call, ...] = field(default=())
+
+    @property
+    def kernels(self) -> frozenset[KernelKey]:
+        """Return the kernels that it calls."""
+        return frozenset(call.kernel for call in self.calls)
+
+
+# -- from entries and kernels to calls -----------------------------------------------------------
+
+
+def plan(entries: Iterable[Entry], kernels: Collection[KernelKey]) -> Plan:
+    """Put parameters into calls of kernels that there are.
 
     Args:
-        calls: In order.
-        spares: Calls for single parameters, whose kernels are compiled along. Groups with equal
-            numbers share calls; when a scheduler drives them apart, nothing is compiled then.
+        entries: The parameters to update, in order.
+        kernels: Of which some have room for each of them.
     """
-
-    calls: tuple[Call, ...]
-    spares: tuple[Call, ...]
-
-
-def plan(
-    entries: Iterable[Entry],
-    compiled: Mapping[tuple[str, Hashable], Set[int]] = MappingProxyType({}),
-    chunk: int = CHUNK,
-) -> Plan:
-    """Put parameters with equal programs, layouts and scalars into calls.
-
-    Args:
-        entries: The parameters, in order.
-        compiled: For how many parameters there are kernels of a program and layout already.
-        chunk: How many a call updates at the most.
-    """
-    together: dict[tuple[str, Hashable, int, int | None], list[Entry]] = {}
-    for entry in entries:
-        alone = entry.number if entry.apart else None
-        kind = (entry.program, entry.layout, entry.slot, alone)
-        together.setdefault(kind, []).append(entry)
     calls: list[Call] = []
-    spares: dict[tuple[str, Hashable, int], Call] = {}
-    for (program, layout, slot, _), members in together.items():
-        numbers = [entry.number for entry in members]
-        for size in _sizes(len(numbers), compiled.get((program, layout), frozenset()), chunk):
-            calls.append(Call((program, layout, size), tuple(numbers[:size]), slot))
-            numbers = numbers[size:]
-        if len({entry.group for entry in members}) > 1:
-            single = (program, layout, 1)
-            spares[single] = Call(single, (members[0].number,), slot)
-    for call in calls:
-        spares.pop(call.kernel, None)
-    return Plan(tuple(calls), tuple(spares.values()))
+    for family, waiting in _by_family(entries).items():
+        usable = {k: Counter(k) for k in kernels if len(k) <= family.most}
+        while any(waiting.values()):
+            kernel = max(usable, key=lambda k: _merit(usable[k], waiting))
+            members = [waiting[kind].pop(0) if waiting.get(kind) else None for kind in kernel]
+            calls.append(Call(kernel, tuple(members)))
+    return Plan(tuple(calls))
 
 
-def _sizes(count: int, compiled: Set[int], chunk: int) -> list[int]:
-    """Split a number of parameters into calls, of compiled sizes if there are some that do."""
-    full = [chunk] * (count // chunk) + [count % chunk] * bool(count % chunk)
-    sizes: list[int] = []
-    while compiled and set(full) - compiled and count:
-        size = max((s for s in compiled if s <= count), default=count)
-        sizes.append(size)
-        count -= size
-    return sizes or full
+def _by_family(entries: Iterable[Entry]) -> dict[Family, dict[Kind, list[int]]]:
+    found: dict[Family, dict[Kind, list[int]]] = {}
+    for entry in entries:
+        found.setdefault(entry.family, {}).setdefault(entry.kind, []).append(entry.number)
+    return found
+
+
+def _merit(room: Mapping[Kind, int], waiting: Mapping[Kind, Sequence[int]]) -> tuple[int, int, int]:
+    """Return how well a kernel suits what waits: without scratch memory first, then many at once."""
+    filled = sum(min(count, len(waiting.get(kind, ()))) for kind, count in room.items())
+    unused = sum(room.values()) - filled
+    return int(filled > 0 and not unused), filled, -unused
+
+
+# -- from entries to kernels ---------------------------------------------------------------------
+
+
+def kernels_for(
+    entries: Iterable[Entry], known: Collection[KernelKey] = ()
+) -> tuple[KernelKey, ...]:
+    """Return the kernels to compile for parameters that are new.
+
+    Args:
+        entries: The parameters.
+        known: The kernels that there are; they do for as many parameters as fill them.
+    """
+    made: dict[KernelKey, None] = {}
+    for family, waiting in _by_family(entries).items():
+        counts = Counter({kind: len(numbers) for kind, numbers in waiting.items()})
+        for kernel in sorted(known, key=len, reverse=True):
+            room = Counter(kernel)
+            if len(kernel) <= family.most:
+                times = min(counts[kind] // count for kind, count in room.items())
+                counts -= Counter({kind: times * count for kind, count in room.items()})
+        made |= dict.fromkeys(_composed(counts, family))
+    return tuple(made)
+
+
+def _composed(counts: Counter[Kind], family: Family) -> Iterable[KernelKey]:
+    """Yield kernels that update all parameters, each of them always filled.
+
+    A model repeats itself: a kernel has as many parameters of a kind as go into each of a number
+    of calls, and what is left over is divided anew.
+    """
+    while counts := +counts:
+        calls = min(_numbers_of_calls(counts, family), key=lambda n: _cost(counts, family, n))
+        kinds = [kind for kind, count in counts.items() for _ in range(count // calls)]
+        yield from _pieces(kinds, family.most)
+        counts = Counter({kind: count % calls for kind, count in counts.items()})
+
+
+def _numbers_of_calls(counts: Mapping[Kind, int], family: Family) -> Iterable[int]:
+    return {max(n // share, 1) for n in counts.values() for share in range(1, family.most + 1)}
+
+
+def _cost(counts: Mapping[Kind, int], family: Family, calls: int) -> int:
+    """Return what compiling takes, and calling, if each kernel is called so many times."""
+    together = sum(n // calls for n in counts.values())
+    left = sum(n % calls for n in counts.values())
+    pieces, others = -(-together // family.most), -(-left // family.most)
+    return family.weight * (together + left) + GRAPH * (pieces + others) + calls * pieces + others
+
+
+def _pieces(kinds: Sequence[Kind], most: int) -> Iterable[KernelKey]:
+    """Yield parts of equal length, but for one parameter."""
+    count = -(-len(kinds) // most)
+    for i in range(count):
+        yield tuple(kinds[len(kinds) * i // count : len(kinds) * (i + 1) // count])

@@ -20,6 +20,7 @@ from dslmut.diagnostics.raising import raised_span
 from dslmut.functions.locate import heading
 from dslmut.optim.drawing import KEY, stored
 from dslmut.optim.expressions import Expression, Number, calls, evaluate
+from dslmut.optim.flat import is_flat
 from dslmut.optim.pairs import mixing_operation
 from dslmut.optim.recording import State, Subject
 from dslmut.optim.refusing import is_refusal, refused
@@ -51,6 +52,7 @@ class Program:
         paired: Whether it takes the parameter and what belongs to it as pairs of reals.
         draws: Whether it has random numbers, and so the parameter's key as its last input but
             for the scalars.
+        flat: Whether it sees the parameter as a row of numbers, whatever its shape is.
         text: The same for programs whose tensor programs compute the same.
         names: What the body calls its scalars.
     """
@@ -65,6 +67,7 @@ class Program:
     calls: bool
     paired: bool
     draws: bool
+    flat: bool
     text: str
     names: Mapping[Expression, str]
 
@@ -182,8 +185,11 @@ def _finished(tracer: Tracer, outputs: list[fx.Node], dtypes: list[torch.dtype])
     if needs_widening(recorded):
         recorded, outputs = widened(recorded, outputs, dtypes, tracer.fake)
     graph = _canonical(recorded, outputs)
+    draws = any(n.op == "placeholder" and n.name == KEY for n in graph.nodes)
+    flat = not draws and is_flat(graph, tracer.subject, declared)
     nodes = [n.format_node() or str(n.args) for n in graph.nodes]
-    text = "\n".join([*nodes, *map(str, declared), *recording.diagnostics])
+    kept = [(s.name, s.dtype, not s.shape) for s in declared] if flat else declared
+    text = "\n".join([*nodes, *map(str, kept), *recording.diagnostics])
     return Program(
         graph,
         declared,
@@ -194,7 +200,8 @@ def _finished(tracer: Tracer, outputs: list[fx.Node], dtypes: list[torch.dtype])
         recording.reads_identity,
         calls([*recording.scalars, *recording.branches]),
         tracer.subject.paired,
-        any(n.op == "placeholder" and n.name == KEY for n in graph.nodes),
+        draws,
+        flat,
         text,
         recording.names,
     )

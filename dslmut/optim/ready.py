@@ -2,22 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
+from operator import itemgetter
 from typing import Any
 
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
 from dslmut.optim import compiling
 from dslmut.optim.fitting import fit_gradient
+from dslmut.optim.flat import flattened
 from dslmut.optim.layouts import Layouts
 from dslmut.optim.numbers import Item, Slot
 from dslmut.optim.pairs import as_reals
-from dslmut.optim.plan import Call, Entry
+from dslmut.optim.plan import Call
 from dslmut.optim.programs import Program
 from dslmut.optim.stepwide import Wide
 
-States = Mapping[Tensor, dict[str, Any]]
+States = Sequence[dict[str, Any]]
+"""The states of each parameter, by its number."""
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """A parameter in a call, or scratch memory in its place.
+
+    Args:
+        item: The parameter; None for scratch memory.
+        program: What is computed.
+        tensors: The scratch memory.
+        model: The number of the present parameter in this call that scratch memory takes values
+            of, where zeros would not do.
+    """
+
+    item: Item | None
+    program: Program
+    tensors: tuple[Tensor, ...] = ()
+    model: int | None = None
 
 
 @dataclass(eq=False)
@@ -26,102 +49,140 @@ class Ready:
 
     Args:
         call: From the plan.
-        program: What it computes.
-        slot: Its scalars.
-        wide: What it reads of the whole step.
-        items: The parameters that it updates.
-        layouts: Of its inputs, which its kernels are compiled for.
-        keys: Of random numbers, for each parameter, if the program has some.
+        members: The parameters that it updates.
+        first: The place of its first tensor among all of the step.
+        aside: What it reads besides the tensors of each parameter.
         kernels: By whether they report.
     """
 
     call: Call
-    program: Program
-    slot: Slot
-    wide: tuple[Wide, ...]
-    items: tuple[Item, ...]
-    layouts: Layouts
-    keys: tuple[Tensor, ...] = ()
+    members: tuple[Member, ...]
+    first: int
+    aside: list[Tensor] = field(default_factory=list)
     kernels: dict[bool, compiling.Kernel] = field(default_factory=dict)
 
-    def inputs(self, states: States, gradients: Mapping[int, Tensor]) -> list[Tensor]:
-        """Return the tensors that its kernels take; KeyError if a state is missing."""
-        own = self.slot, self.wide, self.program, self.items
-        return inputs_of(*own, states, gradients, self.keys)
+    def __post_init__(self) -> None:
+        present = [m for m in self.members if m.item is not None]
+        self.last = self.first + sum(2 + len(m.program.states) for m in present)
+        self.plain = len(present) == len(self.members) and not any(
+            m.program.paired for m in present
+        )
+        self.reports = any(m.program.diagnostics for m in self.members)
+
+    def inputs(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Return what its kernels take.
+
+        Args:
+            tensors: All of the step.
+        """
+        if self.plain:
+            return tensors[self.first : self.last] + self.aside
+        return [t for own in self._shares(tensors) for t in own] + self.aside
+
+    def examples(self, tensors: list[Tensor]) -> list[Tensor]:
+        """Return inputs laid out as its kernels are compiled for."""
+        found: list[Tensor] = []
+        for member, own in zip(self.members, self._shares(tensors)):
+            row = member.program.flat
+            found += (flattened(t) if row and t.ndim else t for t in own)
+        return found + self.aside
+
+    def _shares(self, tensors: list[Tensor]) -> list[Sequence[Tensor]]:
+        """Return the tensors of each member, as its program sees them."""
+        place, found = self.first, list[Sequence[Tensor]]()
+        for member in self.members:
+            own: Sequence[Tensor] = member.tensors
+            if member.item is not None:
+                end = place + 2 + len(member.program.states)
+                own, place = tensors[place:end], end
+                own = [*map(as_reals, own)] if member.program.paired else own
+            found.append(own)
+        for member, own in zip(self.members, found):
+            if member.model is not None:
+                for scratch, value in zip(own, found[member.model]):
+                    scratch.copy_(value)
+        return found
+
+    def rows(self, vectors: Iterable[Tensor]) -> Iterable[tuple[list[Item], tuple[str, ...], Any]]:
+        """Yield what its kernel reported of each parameter."""
+        reporting = [m for m in self.members if m.program.diagnostics]
+        for member, vector in zip(reporting, vectors):
+            if member.item is not None:
+                yield [member.item], member.program.diagnostics, [vector]
 
 
 @dataclass(eq=False)
-class Draft:
-    """What is to be planned for a step.
-
-    Args:
-        entries: The parameters.
-        programs: Their programs, by their numbers.
-        scalars: A scalar program for each slot, with a parameter whose numbers it is filled with.
-        branches: The programs that branch, each with a parameter and the number of its inputs.
-    """
-
-    entries: list[Entry] = field(default_factory=list)
-    programs: dict[int, Program] = field(default_factory=dict)
-    scalars: list[tuple[tuple[Any, ...], Item]] = field(default_factory=list)
-    branches: dict[Hashable, tuple[Program, Item, int]] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
 class Steps:
     """A plan for one pattern of present gradients.
 
     Args:
+        present: The parameters that have one.
         calls: In order.
-        spares: Calls whose kernels are compiled along with them, and which are not made.
         wide: What the programs read of the whole step.
-        slots: The vectors of scalars, each with a parameter whose numbers it is filled with.
-        branches: The programs that branch, each with a parameter and the number of its inputs.
+        programs: Of each present parameter.
+
+    Attributes:
+        numbers: Of the present parameters.
+        branching: The places of those whose programs branch.
+        classes: The class of the numbers of each, for which the slots were made.
+        slots: The vectors of scalars, each with a parameter whose numbers it is filled with, and
+            its class.
     """
 
+    present: tuple[Item, ...]
     calls: tuple[Ready, ...]
-    spares: tuple[Ready, ...]
     wide: tuple[Wide, ...]
-    slots: tuple[tuple[Slot, Item], ...]
-    branches: tuple[tuple[Program, Item, int], ...]
+    programs: tuple[Program, ...]
+    classes: list[int] = field(default_factory=list)
+    slots: list[tuple[Slot, Item, int]] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.numbers = [item.number for item in self.present]
+        self.branching = [i for i, p in enumerate(self.programs) if p.branches]
+        members = [(m.item, m.program) for c in self.calls for m in c.members]
+        self._readers = [(i, i.number, _reader(p)) for i, p in members if i is not None]
+        counts = [len(p.states) for i, p in members if i is not None]
+        firsts = list(accumulate((2 + n for n in counts), initial=0))
+        self._written = [f for f, n in zip(firsts, counts) for f in (f, *range(f + 2, f + 2 + n))]
+        self._layouts: Layouts | None = None
 
-def inputs_of(
-    slot: Slot,
-    wide: Sequence[Wide],
-    program: Program,
-    items: Sequence[Item],
-    states: States,
-    gradients: Mapping[int, Tensor],
-    keys: Sequence[Tensor] = (),
-) -> list[Tensor]:
-    """Return the tensors that a kernel of a program takes; KeyError if a state is missing."""
-    inputs: list[Tensor] = list(slot.tensors)
-    if wide:
-        inputs += [w.tensor for w in wide]
-    for number, item in enumerate(items):
-        own = states[item.parameter]
-        tensors = [item.parameter, gradients[item.number], *(own[s.name] for s in program.states)]
-        inputs += map(as_reals, tensors) if program.paired else tensors
-        inputs += keys[number : number + 1]
-    return inputs
+    def fitting(self, states: States, gradients: list[Tensor | None]) -> list[Tensor] | None:
+        """Return the tensors of all calls, or None if they are not those that the plan is for.
 
+        Args:
+            states: Of each parameter.
+            gradients: Of each parameter; one that is laid out otherwise is replaced.
 
-def gathered(
-    steps: Steps, states: States, gradients: dict[int, Tensor]
-) -> list[list[Tensor]] | None:
-    """Return the inputs of all calls, or None if they are not those that the calls were made for."""
-    found = []
-    for call in steps.calls:
+        Raises:
+            OptimizerError: E-OPT-005 for a gradient that does not fit its parameter.
+        """
         try:
-            inputs = call.inputs(states, gradients)
-            if not call.layouts.hold(inputs):
-                for item in call.items:
-                    gradients[item.number] = fit_gradient(item, gradients[item.number])
-                inputs = call.inputs(states, gradients)
-                if not call.layouts.hold(inputs):
-                    return None
+            tensors = self._tensors(states, gradients)
+            if self._layouts is not None and self._layouts.hold(tensors):
+                return tensors
         except (KeyError, TypeError):  # a state is missing, or no tensor
             return None
-        found.append(inputs)
-    return found
+        for item in self.present:
+            gradients[item.number] = fit_gradient(item, gradients[item.number])  # pyright: ignore
+        tensors = self._tensors(states, gradients)
+        if self._layouts is None:
+            self._layouts = Layouts(tensors)
+        return tensors if self._layouts.hold(tensors) else None
+
+    def _tensors(self, states: States, gradients: Sequence[Tensor | None]) -> list[Any]:
+        found: list[Any] = []
+        for item, number, read in self._readers:
+            found += (item.parameter, gradients[number], *read(states[number]))
+        return found
+
+    def mark(self, tensors: list[Tensor]) -> None:
+        """Move the version counters of what was written, so that autograd sees it."""
+        increment_version([tensors[i] for i in self._written])
+
+
+def _reader(program: Program) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
+    """Return what reads the states of a parameter."""
+    names = [s.name for s in program.states]
+    if len(names) > 1:
+        return itemgetter(*names)
+    return lambda own: tuple(own[n] for n in names)

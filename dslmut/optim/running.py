@@ -2,29 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
-from contextlib import ExitStack, contextmanager, suppress
-from itertools import chain
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
+from itertools import chain, repeat
+from operator import is_
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from dslmut.optim import compiling
+from dslmut.optim.autocasting import exact
 from dslmut.optim.counting import Counts
 from dslmut.optim.drawing import key_of
-from dslmut.optim.fitting import fit_gradient, fit_states
+from dslmut.optim.fitting import fit_states
 from dslmut.optim.following import Schedules
-from dslmut.optim.layouts import Layouts, layout
-from dslmut.optim.numbers import Group, Item, Numbers, Slot
+from dslmut.optim.kernels import Kernels, entry, stand_in
+from dslmut.optim.layouts import layout
+from dslmut.optim.numbers import Group, Inputs, Item, Numbers, Slot
 from dslmut.optim.options import Options, seed_of
 from dslmut.optim.parameters import is_lazy
-from dslmut.optim.plan import Call, Entry, Plan, plan
+from dslmut.optim.plan import Call, Plan, kernels_for, plan
 from dslmut.optim.programs import Program, program_of
-from dslmut.optim.ready import Draft, Ready, States, Steps, gathered, inputs_of
+from dslmut.optim.ready import Member, Ready, States, Steps
 from dslmut.optim.recording import Subject
 from dslmut.optim.skipping import DeviceSlot, OpenStep
 from dslmut.optim.stepwide import StepWide, fill
+from dslmut.optim.updating import aside
 
 REMEMBERED = 32
 """So many patterns of present gradients are known at once; ever new ones are planned anew."""
@@ -53,15 +56,20 @@ class Runner:
         self._wide = StepWide()
         self._by_chance = options.rounding == "stochastic"
         self.counts = Counts(self.numbers, options.skip_nonfinite, options.diagnostics_every)
-        self.option = option
+        self.kernels = Kernels(option)
+        self._parameters = [item.parameter for item in items]
         self._programs: dict[Hashable, list[Program]] = {}
         self._steps: dict[Hashable, list[Steps]] = {}
-        self._kernels: dict[tuple[tuple[str, Hashable, int], bool, bool], compiling.Kernel] = {}
+        self._scalars: dict[Hashable, int] = {}
+        self._scalars_of: dict[Program, int] = {}
+        self._slots: dict[Hashable, list[Slot]] = {}
+        self._held: tuple[list[Tensor], list[Any], States] = [], [], []
 
     def inherit(self, before: Runner) -> None:
         """Take over what another runner has traced and compiled; keys of ``ctx`` keep their values."""
         self._programs.update(before._programs)
-        self._kernels.update(before._kernels)
+        self._scalars, self._scalars_of = before._scalars, before._scalars_of
+        self.kernels.inherit(before.kernels)
         self.counts.reports, self.counts.fresh = before.counts.reports, before.counts.fresh
         self.schedules.inherit(before.schedules)
         self.numbers.extra = dict(before.numbers.extra)
@@ -76,7 +84,7 @@ class Runner:
         return (
             all(isinstance(params, list) for params in held)
             and sum(map(len, held)) == len(self.items)
-            and all(p is item.parameter for p, item in zip(chain.from_iterable(held), self.items))
+            and all(map(is_, chain.from_iterable(held), self._parameters))
         )
 
     # -- programs ----------------------------------------------------------------------------
@@ -92,11 +100,12 @@ class Runner:
         for known in (*self._programs.get(personal, ()), *self._programs.get(kind, ())):
             if known.holds(inputs, ctx):
                 return known
-        with exact([item]):
+        with exact():
             values = group.hyperparameters()
             keys = self.numbers.keys
             made = program_of(group.definition, values, subject, inputs, keys, self._by_chance)
         self._programs.setdefault(personal if made.personal else kind, []).append(made)
+        self._scalars_of[made] = self._scalars.setdefault(made.scalars, len(self._scalars))
         return made
 
     def make_states(self, item: Item, states: dict[str, Any]) -> None:
@@ -107,8 +116,8 @@ class Runner:
 
     def step(
         self,
-        states: States,
-        gradients: Sequence[Tensor | None],
+        states: Mapping[Tensor, dict[str, Any]],
+        gradients: list[Tensor | None],
         diagnostics: bool | None,
         ctx: Mapping[str, float] | None,
     ) -> None:
@@ -125,32 +134,29 @@ class Runner:
         if not self.counts.begins(gradients):
             return
         before, self.numbers.extra = self.numbers.extra, extra
-        present = [i for i, g in zip(self.items, gradients) if g is not None]
-        given = {i: g for i, g in enumerate(gradients) if g is not None}
+        owned, gradients = self._owned(states), [*gradients]
         reporting = self.counts.reports_now() if diagnostics is None else diagnostics
         flags: Mapping[str, Tensor] = {}
-        with exact(present):
+        with exact():
             try:  # all that may fail, before anything is changed
                 self.schedules.show()
-                steps, inputs = self._filled(present, states, given)
-                kernels = [self._kernel(c, reporting, i) for c, i in zip(steps.calls, inputs)]
-                for spare in steps.spares:
-                    if reporting not in spare.kernels:
-                        tensors = spare.inputs(states, given)
-                        spare.kernels[reporting] = self._kernel(spare, reporting, tensors)
+                steps, tensors = self._filled(owned, gradients)
+                self._compile(steps, tensors, reporting)
+                inputs = [call.inputs(tensors) for call in steps.calls]
             except BaseException:
                 self.numbers.extra = before
                 with suppress(Exception):
                     self.schedules.show(last=True)
                 raise
             if steps.wide:
-                flags = fill(steps.wide, given.values())
-            reports = self._run(steps, kernels, inputs, reporting)
+                flags = fill(steps.wide, [gradients[n] for n in steps.numbers])  # pyright: ignore
+            reports = _run(steps, inputs, reporting)
+            steps.mark(tensors)
         if not self.counts.defers:
-            self.counts.take(present, states, reports)
+            self.counts.take(steps.present, owned, reports)
             return
         told = before if ctx else None
-        self.counts.open.append(OpenStep(flags["finite"], present, states, reports, told))
+        self.counts.open.append(OpenStep(flags["finite"], steps.present, owned, reports, told))
         if ctx:  # the next step needs to know its values
             self.counts.settle()
 
@@ -161,81 +167,64 @@ class Runner:
             self.schedules.show(last=True)
         self.schedules.take()
 
-    def _run(
-        self,
-        steps: Steps,
-        kernels: Sequence[compiling.Kernel],
-        inputs: Sequence[Sequence[Tensor]],
-        reporting: bool,
-    ) -> list[Any] | None:
-        """Update the parameters; return what the bodies report, if they are asked."""
-        found = []
-        for call, kernel, tensors in zip(steps.calls, kernels, inputs):
-            reports = kernel(*tensors)
-            if reporting and call.program.diagnostics:
-                found.append((call.items, call.program.diagnostics, reports))
-        return found if reporting else None
+    def _owned(self, states: Mapping[Tensor, dict[str, Any]]) -> States:
+        """Return the states by the number of their parameter, without hashing tensors each time."""
+        parameters, values, owned = self._held
+        same = len(states) == len(parameters) and all(map(is_, states, parameters))
+        if not same or not all(map(is_, states.values(), values)):
+            owned = [states[p] for p in self._parameters]
+            self._held = list(states), list(states.values()), owned
+        return owned
 
-    def _filled(
-        self, present: Sequence[Item], states: States, gradients: dict[int, Tensor]
-    ) -> tuple[Steps, list[list[Tensor]]]:
-        """Return the calls and their inputs, the scalars of this step among them."""
+    def _filled(self, states: States, gradients: list[Tensor | None]) -> tuple[Steps, list[Tensor]]:
+        """Return the calls and their tensors; the scalars of this step are in their places."""
         known = self.numbers.reads_identity
-        steps, inputs = self._prepared(present, states, gradients)
+        steps, tensors, places, classes = self._prepared(states, gradients)
         if self.counts.open and not self.counts.are_certain(steps, states):
             self.counts.settle()
-            return self._filled(present, states, gradients)
-        self.counts.fill(steps, states)
+            return self._filled(states, gradients)
+        if steps.classes != places:
+            self._assign(steps, places)
+        self.counts.fill(steps.slots, classes, states)
         if self.numbers.reads_identity and not known:
             # A schedule asks for the first time which parameter it is for: each gets its own.
-            return self._filled(present, states, gradients)
-        return steps, inputs
+            return self._filled(states, gradients)
+        return steps, tensors
 
     # -- planning ----------------------------------------------------------------------------
 
     def _prepared(
-        self, present: Sequence[Item], states: States, gradients: dict[int, Tensor]
-    ) -> tuple[Steps, list[list[Tensor]]]:
-        """Return the calls for these parameters and their inputs; a pattern seen before is known."""
-        is_open = bool(self.counts.open)
-        kinds = [
-            (
-                i.group,
-                states[i.parameter].get("updates", 0) + 1,
-                self.counts.history(i) if is_open else (),
-            )
-            for i in present
-        ]
-        places, inputs = self._classes(kinds)
-        key = (
-            tuple(i.number for i in present),
-            tuple(places),
-            tuple((g.fixed(), g.shown["seed"]) for g in self.groups),
-            self.numbers.reads_identity,
-            self.counts.defers,
-        )
-        for known in self._steps.get(key, ()):
-            if self._holds(known, inputs):
-                tensors = gathered(known, states, gradients)
+        self, states: States, gradients: list[Tensor | None]
+    ) -> tuple[Steps, list[Tensor], list[int], list[Inputs]]:
+        """Return the calls, their tensors, and the numbers; a pattern seen before is known."""
+        pattern = tuple([g is None for g in gradients])
+        fixed = tuple([(g.fixed(), g.shown["seed"]) for g in self.groups])
+        key = (pattern, fixed, self.numbers.reads_identity, self.counts.defers)
+        known = self._steps.get(key, ())
+        present = known[0].present if known else [i for i in self.items if not pattern[i.number]]
+        places, classes = self._classes(present, states)
+        for steps in known:
+            if self._holds(steps, places, classes):
+                tensors = steps.fitting(states, gradients)
                 if tensors is not None:
-                    return known, tensors
-        made = self._plan(present, places, inputs, states, gradients)
-        self._remember(key, made)
-        return made, [c.inputs(states, gradients) for c in made.calls]
+                    return steps, tensors, places, classes
+        steps = self._plan(present, states, gradients)
+        self._remember(key, steps)
+        tensors = steps.fitting(states, gradients)
+        assert tensors is not None, "a plan fits the tensors that it is made for"
+        return steps, tensors, places, classes
 
-    def _classes(
-        self, kinds: Sequence[tuple[int, int, tuple[bool, ...]]]
-    ) -> tuple[list[int], list[Mapping[str, Any]]]:
-        """Return the different numbers that there are, and the place of those of each parameter.
+    def _classes(self, present: Sequence[Item], states: States) -> tuple[list[int], list[Inputs]]:
+        """Return the class of each parameter's numbers, and those of each class.
 
-        Groups with the same rule and the same numbers share them, and so their calls.
-
-        Args:
-            kinds: The group of each parameter, the number of its update, and its open steps.
+        Groups with the same rule and the same numbers share them.
         """
+        updates = [states[i.number].get("updates", 0) + 1 for i in present]
+        steps = map(self.counts.history, present) if self.counts.open else repeat(())
+        kinds = list(zip([i.group for i in present], updates, steps))
         known: dict[Hashable, int] = {}
         equal: dict[Hashable, int] = {}
-        classes: list[Mapping[str, Any]] = []
+        classes: list[Inputs] = []
         for kind in dict.fromkeys(kinds):
             number, updates, history = kind
             group, numbers = self.groups[number], self.numbers.of(number, updates)
@@ -245,12 +234,21 @@ class Runner:
                 classes.append(numbers)
         return [known[k] for k in kinds], classes
 
-    def _holds(self, steps: Steps, inputs: Sequence[Mapping[str, Any]]) -> bool:
+    def _holds(self, steps: Steps, places: Sequence[int], classes: Sequence[Inputs]) -> bool:
         """Say whether all bodies of a plan would take the same branches at this step."""
-        return all(
-            program.holds(inputs[place], self.numbers.context(item, inputs[place]))
-            for program, item, place in steps.branches
-        )
+        seen: set[Hashable] = set()
+        for i in steps.branching:
+            program, item, inputs = steps.programs[i], steps.present[i], classes[places[i]]
+            key = (program, places[i], self._own(item, program))
+            if key not in seen and not program.holds(inputs, self.numbers.context(item, inputs)):
+                return False
+            seen.add(key)
+        return True
+
+    def _own(self, item: Item, program: Program) -> int | None:
+        """Return the number of a parameter if its scalars are its own."""
+        own = program.personal or (program.calls and self.numbers.reads_identity)
+        return item.number if own else None
 
     def _remember(self, key: Hashable, steps: Steps) -> None:
         before = self._steps.pop(key, [])
@@ -258,72 +256,94 @@ class Runner:
             self._steps.pop(next(iter(self._steps)))
         self._steps[key] = [steps, *before[: REMEMBERED // 4]]
 
-    def first_plan(self) -> Plan:
+    def first_plan(self) -> tuple[Plan, dict[int, Program]]:
         """Return the plan of a first step in which every trained parameter has a gradient."""
-        present = [i for i in self.items if i.parameter.requires_grad and not is_lazy(i.parameter)]
-        places, classes = self._classes([(i.group, 1, ()) for i in present])
-        return plan(self._drafted(present, places, classes).entries)
+        states: States = [{}] * len(self.items)
+        trained = self._trained()
+        programs = self._programs_of(trained, states)
+        entries = [entry(i, programs[i.number]) for i in trained]
+        return plan(entries, kernels_for(entries)), programs
 
-    def _drafted(
-        self, present: Sequence[Item], places: Sequence[int], classes: Sequence[Mapping[str, Any]]
-    ) -> Draft:
-        """Return what is to be planned, by the numbers of this step."""
-        draft, numbers = Draft(), dict[Hashable, int]()
-        for item, place in zip(present, places):
-            program = draft.programs[item.number] = self.program(item, classes[place])
-            own = program.personal or (program.calls and self.numbers.reads_identity)
-            number = item.number if own else None
-            if program.branches:
-                key = (program.branches, place, number)
-                draft.branches.setdefault(key, (program, item, place))
-            key = (place, program.scalars, number)
-            if key not in numbers:
-                numbers[key] = len(numbers)
-                draft.scalars.append((program.scalars, item))
-            kind = layout(item.parameter)
-            draft.entries.append(
-                Entry(item.number, program.text, kind, numbers[key], item.group, item.apart)
-            )
-        return draft
+    def _trained(self, gradients: Sequence[Tensor | None] = ()) -> list[Item]:
+        """Return the parameters that may be updated, those with a gradient in any case."""
+        given = {n for n, g in enumerate(gradients) if g is not None}
+        return [
+            i
+            for i in self.items
+            if i.number in given or (i.parameter.requires_grad and not is_lazy(i.parameter))
+        ]
+
+    def _programs_of(self, items: Sequence[Item], states: States) -> dict[int, Program]:
+        places, classes = self._classes(items, states)
+        return {i.number: self.program(i, classes[place]) for i, place in zip(items, places)}
 
     def _plan(
-        self,
-        present: Sequence[Item],
-        places: Sequence[int],
-        classes: Sequence[Mapping[str, Any]],
-        states: States,
-        gradients: dict[int, Tensor],
+        self, present: Sequence[Item], states: States, gradients: list[Tensor | None]
     ) -> Steps:
-        draft = self._drafted(present, places, classes)
+        trained = self._trained(gradients)
+        programs = self._programs_of(trained, states)
         for item in present:
-            fit_states(item, draft.programs[item.number], states[item.parameter])
-            gradients[item.number] = fit_gradient(item, gradients[item.number])
-        slots = tuple((self._slot(scalars, item), item) for scalars, item in draft.scalars)
+            fit_states(item, programs[item.number], states[item.number])
+        entries = {i.number: entry(i, programs[i.number]) for i in trained}
+        self.kernels.admit((entries[i.number], i, programs[i.number]) for i in trained)
+        found = self.kernels.plan(entries[i.number] for i in present)
+        calls: list[Ready] = []
+        for call in found.calls:
+            members = [self._member(call, place, programs) for place in range(len(call.members))]
+            calls.append(Ready(call, tuple(members), calls[-1].last if calls else 0))
+        own = [programs[i.number] for i in present]
+        names = {(n, i.parameter) for i, p in zip(present, own) for n in self._wide_of(p)}
+        wide = dict.fromkeys(self._wide.of(*n) for n in names)
+        return Steps(tuple(present), tuple(calls), tuple(wide), tuple(own))
 
-        def ready(call: Call) -> Ready:
-            members = tuple(self.items[n] for n in call.members)
-            program, slot = draft.programs[call.members[0]], slots[call.slot][0]
-            names = (*program.wide, "finite") if self.counts.defers else program.wide
-            wide = tuple(self._wide.of(n, members[0].parameter) for n in names)
-            keys = tuple(map(self._key, members)) if program.draws else ()
-            inputs = inputs_of(slot, wide, program, members, states, gradients, keys)
-            return Ready(call, program, slot, wide, members, Layouts(inputs), keys)
+    def _wide_of(self, program: Program) -> tuple[str, ...]:
+        return (*program.wide, "finite") if self.counts.defers else program.wide
 
-        found = plan(draft.entries, self._compiled_sizes())
-        calls, spares = tuple(map(ready, found.calls)), tuple(map(ready, found.spares))
-        read = tuple(dict.fromkeys(w for call in calls for w in call.wide))
-        return Steps(calls, spares, read, slots, tuple(draft.branches.values()))
+    def _member(self, call: Call, place: int, programs: Mapping[int, Program]) -> Member:
+        number, kind = call.members[place], call.kernel[place]
+        if number is not None:
+            return Member(self.items[number], programs[number])
+        model = None
+        if not self.kernels.program(kind).flat:  # zeros might be refused by linear algebra
+            kinds = zip(call.members, call.kernel)
+            model = next(i for i, (n, k) in enumerate(kinds) if n is not None and k == kind)
+        return self.kernels.stand_in(kind, model)
 
-    def _compiled_sizes(self) -> Mapping[tuple[str, Hashable], Set[int]]:
-        """Return for how many parameters there are kernels of a program and layout."""
-        sizes: dict[tuple[str, Hashable], set[int]] = {}
-        for (text, kind, count), _, defers in self._kernels:
-            if defers == self.counts.defers:
-                sizes.setdefault((text, kind), set()).add(count)
-        return sizes
+    # -- numbers -----------------------------------------------------------------------------
 
-    def _slot(self, scalars: Sequence[Any], item: Item) -> Slot:
-        return DeviceSlot(scalars, item.parameter.device) if self.counts.defers else Slot(scalars)
+    def _assign(self, steps: Steps, places: Sequence[int]) -> None:
+        """Give each parameter the vector of scalars of its class."""
+        vectors: dict[int, Tensor] = {}
+        slots: dict[Hashable, Slot] = {}
+        taken: Counter[Hashable] = Counter()
+        steps.slots, steps.classes = [], list(places)
+        for item, program, place in zip(steps.present, steps.programs, places):
+            kind = (self._scalars_of[program], item.parameter.device, self.counts.defers)
+            key = (kind, place, self._own(item, program))
+            if key not in slots:
+                slots[key] = self._slot(kind, taken[kind], item, program)
+                taken[kind] += 1
+                steps.slots.append((slots[key], item, place))
+            vectors[item.number] = slots[key].vector
+        for call in steps.calls:
+            call.aside = [t for m in call.members for t in self._aside(m, vectors)]
+
+    def _slot(self, kind: Hashable, number: int, item: Item, program: Program) -> Slot:
+        pool, device = self._slots.setdefault(kind, []), item.parameter.device
+        if number == len(pool):
+            host = device.type == "cpu" and not self.counts.defers
+            slot = Slot(program.scalars) if host else DeviceSlot(program.scalars, device)
+            pool.append(slot)
+        return pool[number]
+
+    def _aside(self, member: Member, vectors: Mapping[int, Tensor]) -> list[Tensor]:
+        """Return what an update reads besides its own tensors, in the order of ``aside``."""
+        item, names = member.item, aside(member.program, self.counts.defers)
+        if item is None:
+            return [stand_in(name, member) for name in names]
+        found = {"key": self._key(item)} if "key" in names else {}
+        found["scalars"] = vectors[item.number]
+        return [found[n] if n in found else self._wide.of(n, item.parameter).tensor for n in names]
 
     def _key(self, item: Item) -> Tensor:
         """Return what the random numbers of a parameter are keyed by."""
@@ -332,41 +352,24 @@ class Runner:
 
     # -- kernels -----------------------------------------------------------------------------
 
-    def _kernel(self, ready: Ready, reporting: bool, inputs: Sequence[Tensor]) -> compiling.Kernel:
-        reporting = reporting and bool(ready.program.diagnostics)
-        known = ready.kernels.get(reporting)
-        if known is None:
-            key = (ready.call.kernel, reporting, self.counts.defers)
-            if key not in self._kernels:
-                self._kernels[key] = self._compiled(ready, reporting, inputs)
-            known = ready.kernels[reporting] = self._kernels[key]
-        return known
-
-    def _compiled(
-        self, ready: Ready, reporting: bool, inputs: Sequence[Tensor]
-    ) -> compiling.Kernel:
-        """Compile, or say once why that is not possible and go on with plain operations."""
-        program, count = ready.program, len(ready.items)
-        try:
-            return compiling.kernel(
-                program, count, reporting, inputs, self.option, self.counts.defers
-            )
-        except Exception as error:  # whatever a compiler or its toolchain may raise
-            if self.option is not True:
-                raise
-            reason = f"the compiler failed with {type(error).__name__}: {error}"
-            rule = self.groups[ready.items[0].group].definition.__name__
-            compiling.warn_uncompiled(rule, reason)
-            self.option = False
-            return compiling.kernel(program, count, reporting, inputs, False, self.counts.defers)
+    def _compile(self, steps: Steps, tensors: list[Tensor], reporting: bool) -> None:
+        """Give each call its kernel; what is not compiled yet is, and all that may be called later."""
+        guarded = self.counts.defers
+        missing = [c for c in steps.calls if reporting not in c.kernels]
+        if not missing:
+            return
+        rules = {self.groups[i.group].definition.__name__ for i in steps.present}
+        for also in {reporting, self.options.diagnostics_every is not None}:
+            self.kernels.compile(missing, tensors, also, guarded, ", ".join(sorted(rules)))
+        for call in missing:
+            call.kernels[reporting] = self.kernels.get(call.call.kernel, reporting, guarded)
 
 
-@contextmanager
-def exact(items: Sequence[Item]) -> Iterator[None]:
-    """Compute in the dtypes that the graph has, also where autocasting is on."""
-    kinds = {i.parameter.device.type for i in items}
-    on = [k for k in kinds if torch.amp.is_autocast_available(k) and torch.is_autocast_enabled(k)]
-    with ExitStack() as stack:
-        for kind in on:
-            stack.enter_context(torch.autocast(kind, enabled=False))
-        yield
+def _run(steps: Steps, inputs: Sequence[list[Tensor]], reporting: bool) -> list[Any] | None:
+    """Update the parameters; return what the bodies report, if they are asked."""
+    rows: list[Any] = []
+    for call, own in zip(steps.calls, inputs):
+        found = call.kernels[reporting](own)
+        if reporting:
+            rows += call.rows(found)
+    return rows if reporting else None

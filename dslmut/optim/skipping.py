@@ -84,7 +84,7 @@ def moments(present: Sequence[bool]) -> Moments:
     return [(a + b, b) for a in range(others + 1) for b in range(own + 1)]
 
 
-def place(steps: Sequence[OpenStep], present: Sequence[bool], device: torch.device) -> Tensor:
+def moment(steps: Sequence[OpenStep], present: Sequence[bool], device: torch.device) -> Tensor:
     """Return, on the device, which of the ``moments`` holds."""
     found = torch.zeros((), dtype=torch.int64, device=device)
     for step, own in zip(steps, present):
@@ -103,9 +103,8 @@ class DeviceSlot(Slot):
 
     def __init__(self, expressions: Sequence[Any], device: torch.device) -> None:
         super().__init__(expressions)
-        self._device = device
-        self._vector = torch.zeros(max(len(expressions), 1), dtype=torch.float64, device=device)
-        self.tensors = self._vector.unbind()[: len(expressions)]
+        dtype = torch.float32 if device.type == "mps" else torch.float64
+        self.vector = torch.zeros(len(expressions), dtype=dtype, device=device)
 
     def choose(self, rows: Sequence[Sequence[float]], place: Tensor | None) -> None:
         """Write one of several rows of scalars.
@@ -114,8 +113,8 @@ class DeviceSlot(Slot):
             rows: For each moment that may be.
             place: Which of them it is, on the device; None for the first.
         """
-        table = torch.tensor([[double(x) for x in row] for row in rows], dtype=torch.float64)
-        if self._device.type != "cpu":
-            table = table.pin_memory().to(self._device, non_blocking=True)
-        chosen = table[0] if place is None else table.index_select(0, place.reshape(1))[0]
-        self._vector[: table.shape[1]].copy_(chosen)
+        table = torch.tensor([[double(x) for x in row] for row in rows], dtype=self.vector.dtype)
+        if self.vector.device.type == "cuda":
+            table = table.pin_memory()
+        table = table.to(self.vector.device, non_blocking=True)
+        self.vector.copy_(table[0] if place is None else table.index_select(0, place.reshape(1))[0])

@@ -1,0 +1,172 @@
+"""The kernels of one optimizer: which there are, and what stands in for parameters that are missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dslmut.optim import compiling
+from dslmut.optim.flat import flattened
+from dslmut.optim.layouts import layout
+from dslmut.optim.numbers import Item
+from dslmut.optim.pairs import as_reals
+from dslmut.optim.plan import Entry, Family, KernelKey, Kind, Plan, kernels_for, plan
+from dslmut.optim.programs import Program
+from dslmut.optim.ready import Member, Ready
+from dslmut.optim.stepwide import wide_dtype
+from dslmut.optim.updating import aside, update_graph
+
+LARGE = 2**18
+"""A parameter with more elements has a call of its own: what is saved by sharing one is nothing beside
+the update itself, and scratch memory in its place would be large."""
+
+ALONE = Family("alone", most=1)
+
+
+def entry(item: Item, program: Program) -> Entry:
+    """Return what the plan has to know of a parameter."""
+    parameter, own = item.parameter, layout(item.parameter)
+    if not program.flat or parameter.is_neg():
+        kind = (program.text, own)
+        return Entry(item.number, kind, ALONE if item.apart else Family(kind, most=4, weight=4))
+    size, place = parameter.numel(), (parameter.dtype, parameter.device)
+    alone = item.apart or size > LARGE
+    return Entry(item.number, (program.text, (size, *place)), ALONE if alone else Family(place))
+
+
+class Kernels:
+    """What is compiled for one optimizer, and what is to be.
+
+    Args:
+        option: How updates are compiled.
+    """
+
+    def __init__(self, option: bool | dict[str, Any]) -> None:
+        self.option = option
+        self._known: dict[KernelKey, None] = {}
+        self._admitted: set[tuple[int, Kind, Family]] = set()
+        self._compiled: dict[tuple[KernelKey, bool, bool], compiling.Kernel] = {}
+        self._models: dict[Kind, tuple[Program, Tensor]] = {}
+        self._scratch: dict[Kind, tuple[Tensor, ...]] = {}
+
+    def __len__(self) -> int:
+        return len(self._compiled)
+
+    def inherit(self, before: Kernels) -> None:
+        """Take over what has been compiled for another run of the same parameters."""
+        self._known.update(before._known)
+        self._admitted |= before._admitted
+        self._compiled.update(before._compiled)
+        self._models.update(before._models)
+
+    # -- planning ----------------------------------------------------------------------------
+
+    def admit(self, found: Iterable[tuple[Entry, Item, Program]]) -> None:
+        """Decide on kernels for parameters that are new, or have a new kind of update."""
+        new: list[Entry] = []
+        for own, item, program in found:
+            self._models.setdefault(own.kind, (program, item.parameter))
+            key = (own.number, own.kind, own.family)
+            if key not in self._admitted:
+                self._admitted.add(key)
+                new.append(own)
+        self._known |= dict.fromkeys(kernels_for(new, self._known))
+
+    def plan(self, entries: Iterable[Entry]) -> Plan:
+        """Return the calls that update parameters which have been admitted."""
+        return plan(entries, self._known)
+
+    def program(self, kind: Kind) -> Program:
+        """Return what is computed for parameters of a kind."""
+        return self._models[kind][0]
+
+    def stand_in(self, kind: Kind, model: int | None = None) -> Member:
+        """Return scratch memory in the place of a parameter, its gradient and its states.
+
+        Args:
+            kind: Of the parameter.
+            model: The number of the parameter in the same call that its values are copied from.
+        """
+        program, parameter = self._models[kind]
+        if kind not in self._scratch:
+            with torch.inference_mode(False):  # it must outlive such a block
+                states = [s.make(parameter.device) for s in program.states]
+                blank = [_blank(t, program) for t in (parameter, parameter, *states)]
+            self._scratch[kind] = tuple(blank)
+        return Member(None, program, self._scratch[kind], model)
+
+    # -- compiling ---------------------------------------------------------------------------
+
+    def get(self, key: KernelKey, reporting: bool, guarded: bool) -> compiling.Kernel:
+        """Return a compiled kernel."""
+        return self._compiled[key, self._reports(key, reporting), guarded]
+
+    def _reports(self, key: KernelKey, reporting: bool) -> bool:
+        return reporting and any(self.program(kind).diagnostics for kind in key)
+
+    def compile(
+        self,
+        calls: Iterable[Ready],
+        tensors: list[Tensor],
+        reporting: bool,
+        guarded: bool,
+        rule: str,
+    ) -> None:
+        """Compile the kernels of calls, and all others that may be called later.
+
+        Args:
+            calls: Of a step.
+            tensors: Of that step.
+            reporting: Whether they compute diagnostics.
+            guarded: Whether a flag decides if anything changes.
+            rule: Whose updates they are, for messages.
+        """
+        examples = {c.call.kernel: (c.members, c.examples(tensors)) for c in calls}
+        for key in self._known:
+            full = (key, self._reports(key, reporting), guarded)
+            if full not in self._compiled:
+                members, inputs = examples.get(key) or self._idle(key, guarded)
+                graph = update_graph([m.program for m in members], *full[1:])
+                self._compiled[full] = self._kernel(graph, inputs, rule)
+
+    def _idle(self, key: KernelKey, guarded: bool) -> tuple[Sequence[Member], list[Tensor]]:
+        """Return members and inputs of scratch memory alone."""
+        members = tuple(self.stand_in(kind) for kind in key)
+        others = [stand_in(n, m) for m in members for n in aside(m.program, guarded)]
+        return members, [*(t for m in members for t in m.tensors), *others]
+
+    def _kernel(self, graph: Any, examples: Sequence[Tensor], rule: str) -> compiling.Kernel:
+        try:
+            return compiling.kernel(graph, examples, self.option)
+        except Exception as error:  # whatever a compiler or its toolchain may raise
+            if self.option is not True:
+                raise
+            reason = f"the compiler failed with {type(error).__name__}: {error}"
+            compiling.warn_uncompiled(rule, reason)
+            self.option = False
+            return compiling.kernel(graph, examples, False)
+
+
+def _blank(tensor: Tensor, program: Program) -> Tensor:
+    seen = as_reals(tensor.detach())
+    found = torch.empty_strided(seen.shape, seen.stride(), dtype=seen.dtype, device=seen.device)
+    found.zero_()
+    return flattened(found) if program.flat and found.ndim else found
+
+
+def stand_in(name: str, member: Member) -> Tensor:
+    """Return what an update of scratch memory reads besides that.
+
+    Args:
+        name: Of what it reads, from ``aside``.
+        member: The scratch memory.
+    """
+    parameter, program = member.tensors[0], member.program
+    kinds = {"key": (2, torch.int64), "finite": ((), torch.bool)}
+    numbers = torch.float32 if parameter.device.type == "mps" else torch.float64
+    kinds["scalars"] = (len(program.scalars), numbers)
+    shape, dtype = kinds.get(name, ((), wide_dtype(parameter.dtype)))
+    return torch.zeros(shape, dtype=dtype, device=parameter.device)
