@@ -178,7 +178,7 @@ def test_nothing_is_traced_or_compiled_again() -> None:
     runner: Any = opt._runner
     go(opt, ps, 4)
     assert len(runner._programs) == 1
-    assert {k[0][2] for k in runner._kernels} == {4, 2}  # so many parameters share a call
+    assert len(runner.kernels) == 1
 
 
 @pytest.mark.parametrize("how", ["state dict", "pickle", "deepcopy"])

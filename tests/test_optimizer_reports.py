@@ -70,32 +70,33 @@ def pulled(opt: Any, ps: list[nn.Parameter], steps: int) -> None:
 
 
 def test_more_than_64_shapes_hit_no_limit_and_none_falls_back() -> None:
-    """HeavyBall 16, pt 97711: each shape has a kernel of its own, and a closure compiled often hits a limit."""
+    """HeavyBall 16, pt 97711: a closure that is compiled for each shape hits a limit."""
     ours, theirs = parameters(70), parameters(70)
     before = counters["stats"]["unique_graphs"]
     opt = momentum_sgd(lr=0.1).bind(ours, compile={"backend": "eager"})
     with torch._dynamo.config.patch(error_on_recompile=True, fail_on_recompile_limit_hit=True):
         pulled(opt, ours, 3)
-    assert counters["stats"]["unique_graphs"] - before == 70
+    assert counters["stats"]["unique_graphs"] - before == 5
     pulled(torch.optim.SGD(theirs, lr=0.1, momentum=0.9), theirs, 3)
     equal(ours, theirs)
 
 
-def test_the_quick_way_makes_one_kernel_for_each_of_many_shapes(
+def test_the_quick_way_makes_few_kernels_for_many_shapes(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """HeavyBall 16, the same for what users get by default."""
     made = []
 
     def compile_(module: Any, examples: Any, **options: Any) -> Any:
-        made.append(tuple(examples[-1].shape))
+        made.append({tuple(e.shape) for e in examples[:-1]})
         return module
 
     monkeypatch.setattr(torch._inductor, "standalone_compile", compile_)
     ps = parameters(70)
     opt = sgd(lr=0.1).bind(ps)
     pulled(opt, ps, 3)
-    assert sorted(made) == [(i + 1,) for i in range(70)]
+    assert len(made) == 5
+    assert set.union(*made) >= {(i + 1,) for i in range(70)}
 
 
 def test_groups_with_equal_settings_are_told_apart_by_a_schedule_that_asks() -> None:

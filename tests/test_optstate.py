@@ -734,13 +734,13 @@ def test_nothing_is_compiled_after_the_first_step() -> None:
     opt = adamw(m, lr=0.1)
     scheduler = lr_scheduler.OneCycleLR(opt, 0.1, total_steps=40)
     train(m, opt, 1)
-    kernels = len(opt._runner._kernels)
+    kernels = len(opt._runner.kernels)
     torch._dynamo.utils.counters.clear()
     for i in range(30):
         train(m, opt, 1, i)
         scheduler.step()
         opt.param_groups[0]["weight_decay"] = 0.01 * i
-    assert len(opt._runner._kernels) == kernels
+    assert len(opt._runner.kernels) == kernels
     assert not torch._dynamo.utils.counters["inductor"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -46,7 +47,7 @@ class Kernels:
 
     def __init__(self, option: bool | dict[str, Any]) -> None:
         self.option = option
-        self._known: dict[KernelKey, None] = {}
+        self._known: Counter[KernelKey] = Counter()
         self._admitted: set[tuple[int, Kind, Family]] = set()
         self._compiled: dict[tuple[KernelKey, bool, bool], compiling.Kernel] = {}
         self._models: dict[Kind, tuple[Program, Tensor]] = {}
@@ -57,7 +58,7 @@ class Kernels:
 
     def inherit(self, before: Kernels) -> None:
         """Take over what has been compiled for another run of the same parameters."""
-        self._known.update(before._known)
+        self._known += before._known
         self._admitted |= before._admitted
         self._compiled.update(before._compiled)
         self._models.update(before._models)
@@ -73,7 +74,7 @@ class Kernels:
             if key not in self._admitted:
                 self._admitted.add(key)
                 new.append(own)
-        self._known |= dict.fromkeys(kernels_for(new, self._known))
+        self._known += kernels_for(new, self._known)
 
     def plan(self, entries: Iterable[Entry]) -> Plan:
         """Return the calls that update parameters which have been admitted."""

@@ -85,18 +85,21 @@ class Plan:
 # -- from entries and kernels to calls -----------------------------------------------------------
 
 
-def plan(entries: Iterable[Entry], kernels: Collection[KernelKey]) -> Plan:
+def plan(entries: Iterable[Entry], kernels: Mapping[KernelKey, int]) -> Plan:
     """Put parameters into calls of kernels that there are.
 
     Args:
         entries: The parameters to update, in order.
-        kernels: Of which some have room for each of them.
+        kernels: Of which some have room for each of them, and how often each is called when all
+            parameters are updated.
     """
+    left = Counter(kernels)
     calls: list[Call] = []
     for family, waiting in _by_family(entries).items():
         usable = {k: Counter(k) for k in kernels if len(k) <= family.most}
         while any(waiting.values()):
-            kernel = max(usable, key=lambda k: _merit(usable[k], waiting))
+            kernel = max(usable, key=lambda k: _merit(usable[k], waiting, left[k]))
+            left[kernel] -= 1
             members = [waiting[kind].pop(0) if waiting.get(kind) else None for kind in kernel]
             calls.append(Call(kernel, tuple(members)))
     return Plan(tuple(calls))
@@ -109,26 +112,30 @@ def _by_family(entries: Iterable[Entry]) -> dict[Family, dict[Kind, list[int]]]:
     return found
 
 
-def _merit(room: Mapping[Kind, int], waiting: Mapping[Kind, Sequence[int]]) -> tuple[int, int, int]:
-    """Return how well a kernel suits what waits: without scratch memory first, then many at once."""
+def _merit(
+    room: Mapping[Kind, int], waiting: Mapping[Kind, Sequence[int]], left: int
+) -> tuple[int, int, int]:
+    """Return how well a kernel suits what waits: without scratch memory first, then many at once.
+
+    As long as kernels are called as often as they were meant to be, the last ones are filled, too.
+    """
     filled = sum(min(count, len(waiting.get(kind, ()))) for kind, count in room.items())
     unused = sum(room.values()) - filled
-    return int(filled > 0 and not unused), filled, -unused
+    full = filled > 0 and not unused
+    return full + (full and left > 0), filled, -unused
 
 
 # -- from entries to kernels ---------------------------------------------------------------------
 
 
-def kernels_for(
-    entries: Iterable[Entry], known: Collection[KernelKey] = ()
-) -> tuple[KernelKey, ...]:
-    """Return the kernels to compile for parameters that are new.
+def kernels_for(entries: Iterable[Entry], known: Collection[KernelKey] = ()) -> Counter[KernelKey]:
+    """Return the kernels for parameters that are new, and how often each is to be called.
 
     Args:
         entries: The parameters.
         known: The kernels that there are; they do for as many parameters as fill them.
     """
-    made: dict[KernelKey, None] = {}
+    found: Counter[KernelKey] = Counter()
     for family, waiting in _by_family(entries).items():
         counts = Counter({kind: len(numbers) for kind, numbers in waiting.items()})
         for kernel in sorted(known, key=len, reverse=True):
@@ -136,12 +143,14 @@ def kernels_for(
             if len(kernel) <= family.most:
                 times = min(counts[kind] // count for kind, count in room.items())
                 counts -= Counter({kind: times * count for kind, count in room.items()})
-        made |= dict.fromkeys(_composed(counts, family))
-    return tuple(made)
+                found[kernel] += times
+        for kernel, times in _composed(counts, family):
+            found[kernel] += times
+    return +found
 
 
-def _composed(counts: Counter[Kind], family: Family) -> Iterable[KernelKey]:
-    """Yield kernels that update all parameters, each of them always filled.
+def _composed(counts: Counter[Kind], family: Family) -> Iterable[tuple[KernelKey, int]]:
+    """Yield kernels that update all parameters, each of them always filled, and their numbers of calls.
 
     A model repeats itself: a kernel has as many parameters of a kind as go into each of a number
     of calls, and what is left over is divided anew.
@@ -149,7 +158,7 @@ def _composed(counts: Counter[Kind], family: Family) -> Iterable[KernelKey]:
     while counts := +counts:
         calls = min(_numbers_of_calls(counts, family), key=lambda n: _cost(counts, family, n))
         kinds = [kind for kind, count in counts.items() for _ in range(count // calls)]
-        yield from _pieces(kinds, family.most)
+        yield from ((kernel, calls) for kernel in _pieces(kinds, family.most))
         counts = Counter({kind: count % calls for kind, count in counts.items()})
 
 
