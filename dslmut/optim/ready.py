@@ -140,10 +140,12 @@ class Steps:
         self.numbers = [item.number for item in self.present]
         self.branching = [i for i, p in enumerate(self.programs) if p.branches]
         members = [(m.item, m.program) for c in self.calls for m in c.members]
-        self._readers = [(i, i.number, _reader(p)) for i, p in members if i is not None]
+        named = ((i, [s.name for s in p.states]) for i, p in members if i is not None)
+        self._readers = [(i, i.number, _getter(names)) for i, names in named]
         counts = [len(p.states) for i, p in members if i is not None]
         firsts = list(accumulate((2 + n for n in counts), initial=0))
-        self._written = [f for f, n in zip(firsts, counts) for f in (f, *range(f + 2, f + 2 + n))]
+        written = [f for f, n in zip(firsts, counts) for f in (f, *range(f + 2, f + 2 + n))]
+        self._written = _getter(written)
         self._layouts: Layouts | None = None
 
     def fitting(self, states: States, gradients: list[Tensor | None]) -> list[Tensor] | None:
@@ -177,12 +179,11 @@ class Steps:
 
     def mark(self, tensors: list[Tensor]) -> None:
         """Move the version counters of what was written, so that autograd sees it."""
-        increment_version([tensors[i] for i in self._written])
+        increment_version(self._written(tensors))
 
 
-def _reader(program: Program) -> Callable[[dict[str, Any]], tuple[Any, ...]]:
-    """Return what reads the states of a parameter."""
-    names = [s.name for s in program.states]
-    if len(names) > 1:
-        return itemgetter(*names)
-    return lambda own: tuple(own[n] for n in names)
+def _getter(keys: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
+    """Return what reads several items at once."""
+    if len(keys) > 1:
+        return itemgetter(*keys)
+    return lambda container: tuple(container[k] for k in keys)

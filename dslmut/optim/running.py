@@ -219,15 +219,18 @@ class Runner:
 
         Groups with the same rule and the same numbers share them.
         """
+        groups = [i.group for i in present]
         updates = [states[i.number].get("updates", 0) + 1 for i in present]
-        steps = map(self.counts.history, present) if self.counts.open else repeat(())
-        kinds = list(zip([i.group for i in present], updates, steps))
-        known: dict[Hashable, int] = {}
+        histories = [self.counts.history(i) for i in present] if self.counts.open else ()
+        kinds: list[Any] = groups
+        if histories or len(set(updates)) > 1:
+            kinds = list(zip(groups, updates, histories or repeat(())))
+        known: dict[Any, int] = {}
         equal: dict[Hashable, int] = {}
         classes: list[Inputs] = []
-        for kind in dict.fromkeys(kinds):
-            number, updates, history = kind
-            group, numbers = self.groups[number], self.numbers.of(number, updates)
+        for kind, i in dict(zip(kinds, range(len(kinds)))).items():
+            group, numbers = self.groups[groups[i]], self.numbers.of(groups[i], updates[i])
+            history = histories[i] if histories else ()
             settings = (group.definition, group.fixed(), tuple(numbers.values()), history)
             known[kind] = equal.setdefault(settings, len(classes))
             if known[kind] == len(classes):
