@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import logging
 import shutil
 import warnings
@@ -14,6 +15,7 @@ import torch
 from torch import Tensor, fx
 
 from dslmut.diagnostics.raising import warn_user
+from dslmut.optim.layouts import Layout
 from dslmut.optim.randomwords import WORDS, teach_compiler
 from dslmut.optim.widening import is_low
 
@@ -37,14 +39,14 @@ ROUNDING = {"emulate_precision_casts": True}
 
 def kernel(
     module: fx.GraphModule,
-    examples: Sequence[Tensor],
+    examples: Sequence[Layout],
     option: bool | dict[str, Any],
 ) -> Kernel:
     """Return the function that an update graph is compiled to.
 
     Args:
         module: The graph, which is the compiler's from now on.
-        examples: Inputs laid out as they will be given.
+        examples: Of its inputs, as they will be given.
         option: False for plain operations, True for the compiler's quick entrance, and a
             dictionary for ``torch.compile``.
     """
@@ -73,10 +75,11 @@ def _general(
 
 
 def _quick(
-    module: fx.GraphModule, examples: Sequence[Tensor], rounding: Mapping[str, Any]
+    module: fx.GraphModule, examples: Sequence[Layout], rounding: Mapping[str, Any]
 ) -> Kernel:
     """Enter the compiler below Dynamo, which has nothing left to do for a graph."""
-    if getattr(torch._inductor, "standalone_compile", None) is None:
+    entrance = getattr(torch._inductor, "standalone_compile", None)
+    if entrance is None or "fake_mode" not in inspect.signature(entrance).parameters:
         return _boxed(_general(module, {}, rounding))
     from torch._inductor import config, cpu_vec_isa
 
@@ -91,7 +94,7 @@ def _quick(
 
 
 def _entered(
-    module: fx.GraphModule, examples: Sequence[Tensor], patches: Mapping[str, Any]
+    module: fx.GraphModule, examples: Sequence[Layout], patches: Mapping[str, Any]
 ) -> Kernel:
     """Compile, and return the innermost function where that is safe.
 
@@ -101,6 +104,8 @@ def _entered(
     """
     from torch._functorch import config as functorch
     from torch._inductor.compile_fx import compile_fx_inner
+    from torch._subclasses import FakeTensorMode
+    from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
     made: list[Any] = []
 
@@ -109,12 +114,15 @@ def _entered(
         made.append((_arity(graph), found))
         return found
 
-    arity = _arity(module)
+    arity, mode = _arity(module), FakeTensorMode(shape_env=ShapeEnv())
+    with mode:  # real ones might share memory, for which the outer layers would make up
+        inputs: list[Any] = [example.blank() for example in examples]
     with torch.no_grad(), _quiet(), functorch.patch(enable_autograd_cache=False):
         outer = torch._inductor.standalone_compile(
             module,
-            [e.detach() for e in examples],
+            inputs,
             dynamic_shapes="from_example_inputs",
+            fake_mode=mode,
             options={"config_patches": dict(patches), "inner_compile": inner},
         )
     calls = [getattr(f, "current_callable", None) for a, f in made if a == arity]

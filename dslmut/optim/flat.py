@@ -64,8 +64,3 @@ def _is_flat(node: fx.Node) -> bool:
 def _dimensions(node: fx.Node) -> int | None:
     value = node.meta.get("val")
     return value.ndim if isinstance(value, Tensor) else None
-
-
-def flattened(tensor: Tensor) -> Tensor:
-    """Return the elements of a dense tensor in a row, in the order that they have in memory."""
-    return tensor.as_strided((tensor.numel(),), (1,))

@@ -10,13 +10,12 @@ import torch
 from torch import Tensor
 
 from dslmut.optim import compiling
-from dslmut.optim.flat import flattened
-from dslmut.optim.layouts import layout
+from dslmut.optim.layouts import Layout, layout
 from dslmut.optim.numbers import Item
 from dslmut.optim.pairs import as_reals
 from dslmut.optim.plan import Entry, Family, KernelKey, Kind, Plan, kernels_for, plan
 from dslmut.optim.programs import Program
-from dslmut.optim.ready import Member, Ready
+from dslmut.optim.ready import Member
 from dslmut.optim.stepwide import wide_dtype
 from dslmut.optim.updating import aside, update_graph
 
@@ -50,7 +49,7 @@ class Kernels:
         self._known: Counter[KernelKey] = Counter()
         self._admitted: set[tuple[int, Kind, Family]] = set()
         self._compiled: dict[tuple[KernelKey, bool, bool], compiling.Kernel] = {}
-        self._models: dict[Kind, tuple[Program, Tensor]] = {}
+        self._models: dict[Kind, tuple[Program, list[Layout]]] = {}
         self._scratch: dict[Kind, tuple[Tensor, ...]] = {}
 
     def __len__(self) -> int:
@@ -69,7 +68,7 @@ class Kernels:
         """Decide on kernels for parameters that are new, or have a new kind of update."""
         new: list[Entry] = []
         for own, item, program in found:
-            self._models.setdefault(own.kind, (program, item.parameter))
+            self._models.setdefault(own.kind, (program, _layouts(item.parameter, program)))
             key = (own.number, own.kind, own.family)
             if key not in self._admitted:
                 self._admitted.add(key)
@@ -91,13 +90,15 @@ class Kernels:
             kind: Of the parameter.
             model: The number of the parameter in the same call that its values are copied from.
         """
-        program, parameter = self._models[kind]
+        program, layouts = self._models[kind]
         if kind not in self._scratch:
-            with torch.inference_mode(False):  # it must outlive such a block
-                states = [s.make(parameter.device) for s in program.states]
-                blank = [_blank(t, program) for t in (parameter, parameter, *states)]
-            self._scratch[kind] = tuple(blank)
+            self._scratch[kind] = tuple(map(_zeros, layouts))
         return Member(None, program, self._scratch[kind], model)
+
+    def aside(self, kind: Kind, guarded: bool) -> list[Tensor]:
+        """Return what an update of scratch memory reads besides that."""
+        program, (own, *_) = self._models[kind]
+        return [_zeros(_aside(name, program, own)) for name in aside(program, guarded)]
 
     # -- compiling ---------------------------------------------------------------------------
 
@@ -108,38 +109,27 @@ class Kernels:
     def _reports(self, key: KernelKey, reporting: bool) -> bool:
         return reporting and any(self.program(kind).diagnostics for kind in key)
 
-    def compile(
-        self,
-        calls: Iterable[Ready],
-        tensors: list[Tensor],
-        reporting: bool,
-        guarded: bool,
-        rule: str,
-    ) -> None:
-        """Compile the kernels of calls, and all others that may be called later.
+    def compile(self, reporting: bool, guarded: bool, rule: str) -> None:
+        """Compile all kernels that there are and that are not yet compiled.
 
         Args:
-            calls: Of a step.
-            tensors: Of that step.
             reporting: Whether they compute diagnostics.
             guarded: Whether a flag decides if anything changes.
             rule: Whose updates they are, for messages.
         """
-        examples = {c.call.kernel: (c.members, c.examples(tensors)) for c in calls}
         for key in self._known:
             full = (key, self._reports(key, reporting), guarded)
             if full not in self._compiled:
-                members, inputs = examples.get(key) or self._idle(key, guarded)
-                graph = update_graph([m.program for m in members], *full[1:])
-                self._compiled[full] = self._kernel(graph, inputs, rule)
+                graph = update_graph([self.program(kind) for kind in key], *full[1:])
+                self._compiled[full] = self._kernel(graph, self._inputs(key, guarded), rule)
 
-    def _idle(self, key: KernelKey, guarded: bool) -> tuple[Sequence[Member], list[Tensor]]:
-        """Return members and inputs of scratch memory alone."""
-        members = tuple(self.stand_in(kind) for kind in key)
-        others = [stand_in(n, m) for m in members for n in aside(m.program, guarded)]
-        return members, [*(t for m in members for t in m.tensors), *others]
+    def _inputs(self, key: KernelKey, guarded: bool) -> list[Layout]:
+        """Return the layouts of what a kernel takes, in the order of ``update_graph``."""
+        models = [self._models[kind] for kind in key]
+        tensors = [layout for _, layouts in models for layout in layouts]
+        return tensors + [_aside(n, p, own) for p, (own, *_) in models for n in aside(p, guarded)]
 
-    def _kernel(self, graph: Any, examples: Sequence[Tensor], rule: str) -> compiling.Kernel:
+    def _kernel(self, graph: Any, examples: Sequence[Layout], rule: str) -> compiling.Kernel:
         try:
             return compiling.kernel(graph, examples, self.option)
         except Exception as error:  # whatever a compiler or its toolchain may raise
@@ -151,23 +141,33 @@ class Kernels:
             return compiling.kernel(graph, examples, False)
 
 
-def _blank(tensor: Tensor, program: Program) -> Tensor:
-    seen = as_reals(tensor.detach())
-    found = torch.empty_strided(seen.shape, seen.stride(), dtype=seen.dtype, device=seen.device)
-    found.zero_()
-    return flattened(found) if program.flat and found.ndim else found
+def _layouts(parameter: Tensor, program: Program) -> list[Layout]:
+    """Return the layouts of a parameter, its gradient and its states, as a kernel sees them."""
+    states = [s.make(torch.device("meta")) for s in program.states]
+    found = [layout(as_reals(t.detach())) for t in (parameter, parameter, *states)]
+    found = [own._replace(device=parameter.device) for own in found]
+    return [own.row() if program.flat and own.shape else own for own in found]
 
 
-def stand_in(name: str, member: Member) -> Tensor:
-    """Return what an update of scratch memory reads besides that.
+def _aside(name: str, program: Program, own: Layout) -> Layout:
+    """Return the layout of one of the things that ``aside`` names.
 
     Args:
-        name: Of what it reads, from ``aside``.
-        member: The scratch memory.
+        name: Of it.
+        program: That reads it.
+        own: The layout of the parameter.
     """
-    parameter, program = member.tensors[0], member.program
-    kinds = {"key": (2, torch.int64), "finite": ((), torch.bool)}
-    numbers = torch.float32 if parameter.device.type == "mps" else torch.float64
-    kinds["scalars"] = (len(program.scalars), numbers)
-    shape, dtype = kinds.get(name, ((), wide_dtype(parameter.dtype)))
-    return torch.zeros(shape, dtype=dtype, device=parameter.device)
+    number = torch.float32 if own.device.type == "mps" else torch.float64
+    kinds: dict[str, tuple[int, torch.dtype]] = {
+        "key": (2, torch.int64),
+        "scalars": (len(program.scalars), number),
+    }
+    if name in kinds:
+        length, dtype = kinds[name]
+        return Layout((length,), (1,), dtype, own.device)
+    return Layout((), (), torch.bool if name == "finite" else wide_dtype(own.dtype), own.device)
+
+
+def _zeros(own: Layout) -> Tensor:
+    with torch.inference_mode(False):  # it must outlive such a block
+        return own.blank().zero_()

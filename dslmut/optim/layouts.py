@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
 
+import torch
 from torch import Tensor
 
 try:
@@ -12,9 +15,27 @@ except ImportError:  # another torch
     TensorGuards = None
 
 
-def layout(tensor: Tensor) -> Hashable:
-    """Return all that a kernel is compiled for."""
-    return (tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.is_neg())
+class Layout(NamedTuple):
+    """All of a tensor that a kernel is compiled for."""
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    device: torch.device
+    negative: bool = False
+
+    def row(self) -> Layout:
+        """Return that of its elements in a row."""
+        return self._replace(shape=(math.prod(self.shape),), stride=(1,))
+
+    def blank(self) -> Tensor:
+        """Return a tensor that is laid out like this, with any values."""
+        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
+
+
+def layout(tensor: Tensor) -> Layout:
+    """Return how a tensor is laid out."""
+    return Layout(tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.is_neg())
 
 
 class Layouts:

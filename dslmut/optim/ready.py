@@ -13,7 +13,6 @@ from torch.autograd.graph import increment_version
 
 from dslmut.optim import compiling
 from dslmut.optim.fitting import fit_gradient
-from dslmut.optim.flat import flattened
 from dslmut.optim.layouts import Layouts
 from dslmut.optim.numbers import Item, Slot
 from dslmut.optim.pairs import as_reals
@@ -78,14 +77,6 @@ class Ready:
         if self.plain:
             return tensors[self.first : self.last] + self.aside
         return [t for own in self._shares(tensors) for t in own] + self.aside
-
-    def examples(self, tensors: list[Tensor]) -> list[Tensor]:
-        """Return inputs laid out as its kernels are compiled for."""
-        found: list[Tensor] = []
-        for member, own in zip(self.members, self._shares(tensors)):
-            row = member.program.flat
-            found += (flattened(t) if row and t.ndim else t for t in own)
-        return found + self.aside
 
     def _shares(self, tensors: list[Tensor]) -> list[Sequence[Tensor]]:
         """Return the tensors of each member, as its program sees them."""

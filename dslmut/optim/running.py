@@ -16,12 +16,12 @@ from dslmut.optim.counting import Counts
 from dslmut.optim.drawing import key_of
 from dslmut.optim.fitting import fit_states
 from dslmut.optim.following import Schedules
-from dslmut.optim.kernels import Kernels, entry, stand_in
+from dslmut.optim.kernels import Kernels, entry
 from dslmut.optim.layouts import layout
 from dslmut.optim.numbers import Group, Inputs, Item, Numbers, Slot
 from dslmut.optim.options import Options, seed_of
 from dslmut.optim.parameters import is_lazy
-from dslmut.optim.plan import Call, Plan, kernels_for, plan
+from dslmut.optim.plan import Call, Kind, Plan, kernels_for, plan
 from dslmut.optim.programs import Program, program_of
 from dslmut.optim.ready import Member, Ready, States, Steps
 from dslmut.optim.recording import Subject
@@ -141,7 +141,7 @@ class Runner:
             try:  # all that may fail, before anything is changed
                 self.schedules.show()
                 steps, tensors = self._filled(owned, gradients)
-                self._compile(steps, tensors, reporting)
+                self._compile(steps, reporting)
                 inputs = [call.inputs(tensors) for call in steps.calls]
             except BaseException:
                 self.numbers.extra = before
@@ -329,7 +329,8 @@ class Runner:
                 steps.slots.append((slots[key], item, place))
             vectors[item.number] = slots[key].vector
         for call in steps.calls:
-            call.aside = [t for m in call.members for t in self._aside(m, vectors)]
+            members = zip(call.call.kernel, call.members)
+            call.aside = [t for kind, m in members for t in self._aside(kind, m, vectors)]
 
     def _slot(self, kind: Hashable, number: int, item: Item, program: Program) -> Slot:
         pool, device = self._slots.setdefault(kind, []), item.parameter.device
@@ -339,11 +340,12 @@ class Runner:
             pool.append(slot)
         return pool[number]
 
-    def _aside(self, member: Member, vectors: Mapping[int, Tensor]) -> list[Tensor]:
+    def _aside(self, kind: Kind, member: Member, vectors: Mapping[int, Tensor]) -> list[Tensor]:
         """Return what an update reads besides its own tensors, in the order of ``aside``."""
-        item, names = member.item, aside(member.program, self.counts.defers)
+        item = member.item
         if item is None:
-            return [stand_in(name, member) for name in names]
+            return self.kernels.aside(kind, self.counts.defers)
+        names = aside(member.program, self.counts.defers)
         found = {"key": self._key(item)} if "key" in names else {}
         found["scalars"] = vectors[item.number]
         return [found[n] if n in found else self._wide.of(n, item.parameter).tensor for n in names]
@@ -355,15 +357,15 @@ class Runner:
 
     # -- kernels -----------------------------------------------------------------------------
 
-    def _compile(self, steps: Steps, tensors: list[Tensor], reporting: bool) -> None:
+    def _compile(self, steps: Steps, reporting: bool) -> None:
         """Give each call its kernel; what is not compiled yet is, and all that may be called later."""
-        guarded = self.counts.defers
         missing = [c for c in steps.calls if reporting not in c.kernels]
         if not missing:
             return
+        guarded = self.counts.defers
         rules = {self.groups[i.group].definition.__name__ for i in steps.present}
         for also in {reporting, self.options.diagnostics_every is not None}:
-            self.kernels.compile(missing, tensors, also, guarded, ", ".join(sorted(rules)))
+            self.kernels.compile(also, guarded, ", ".join(sorted(rules)))
         for call in missing:
             call.kernels[reporting] = self.kernels.get(call.call.kernel, reporting, guarded)
 
