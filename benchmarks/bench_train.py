@@ -91,7 +91,7 @@ def main() -> None:
     )
     found = []
     for width in (16,) if options.toy else options.widths:
-        layers, budget = (1, 0) if options.toy else (12, 8)
+        layers, budget = (1, 0) if options.toy else (12, 12)
         found.append(row(width, layers, budget, compile=not options.toy))
         gc.collect()
     report("a training step", HEADS, found, options)
