@@ -52,6 +52,7 @@ CODES: dict[str, type[Code]] = {
         bodies.ChangingTrace,
         bodies.BadReport,
         bodies.RefusedByRule,
+        bodies.CannotBeTraced,
         bodies.MetricInBody,
     )
 }

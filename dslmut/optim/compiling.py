@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, fx
 
 from dslmut.diagnostics.raising import warn_user
-from dslmut.optim.layouts import Layout
+from dslmut.optim.layouts import Layout, layout
 from dslmut.optim.randomwords import WORDS, teach_compiler
 from dslmut.optim.widening import is_low
 
@@ -27,7 +27,10 @@ whoever calls it moves them.
 """
 
 OPTIONS = {"size_asserts": False, "alignment_asserts": False}
-"""Inductor's checks of its inputs: the plan has made them, and they cost more than a small update."""
+"""Inductor's checks of layouts: the plan has made them, and they cost more than a small update.
+
+They stay where an operation is somebody's own, which may give something else than it has said.
+"""
 
 PROBES = {"cpp.vec_isa_ok": True}
 """Lets Inductor believe the processor's flags, instead of six builds that ask the C++ compiler whether
@@ -54,10 +57,31 @@ def kernel(
         return _boxed(module)
     if any(node.target is WORDS for node in module.graph.nodes):
         teach_compiler()
-    rounding = ROUNDING if any(is_low(e.dtype) for e in examples) else {}
+    computed = [n.meta.get("val") for n in module.graph.nodes]
+    kinds = [t.dtype for t in (*examples, *computed) if isinstance(t, Layout | Tensor)]
+    rounding = ROUNDING if any(map(is_low, kinds)) else {}
     if isinstance(option, dict):
         return _boxed(_general(module, option, rounding))
-    return _quick(module, examples, rounding)
+    return _quick(module, examples, rounding if _is_foreign(module) else {**OPTIONS, **rounding})
+
+
+def _is_foreign(module: fx.GraphModule) -> bool:
+    """Say whether a graph has operations of somebody's own, whose results may not be as they say."""
+    targets = [n.target for n in module.graph.nodes]
+    spaces = {t.namespace for t in targets if isinstance(t, torch._ops.OpOverload)}
+    return bool(spaces - {"aten", "prims", "dslmut"})
+
+
+def works() -> bool:
+    """Say whether the compiler can compile anything at all on this machine, such as a sum."""
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    graph.output((graph.call_function(torch.ops.aten.add.Tensor, (x, x)),))
+    try:
+        kernel(fx.GraphModule(torch.nn.Module(), graph), [layout(torch.zeros(3))], True)
+    except Exception:  # whatever it may raise
+        return False
+    return True
 
 
 def _boxed(function: Callable[..., Any]) -> Kernel:
@@ -75,15 +99,15 @@ def _general(
 
 
 def _quick(
-    module: fx.GraphModule, examples: Sequence[Layout], rounding: Mapping[str, Any]
+    module: fx.GraphModule, examples: Sequence[Layout], patches: Mapping[str, Any]
 ) -> Kernel:
     """Enter the compiler below Dynamo, which has nothing left to do for a graph."""
     entrance = getattr(torch._inductor, "standalone_compile", None)
     if entrance is None or "fake_mode" not in inspect.signature(entrance).parameters:
-        return _boxed(_general(module, {}, rounding))
-    from torch._inductor import config, cpu_vec_isa
+        return _boxed(_general(module, {}, patches))
+    with _quiet():
+        from torch._inductor import config, cpu_vec_isa
 
-    patches = {**OPTIONS, **rounding}
     if config.cpp.vec_isa_ok is not None:  # somebody has decided
         return _entered(module, examples, patches)
     try:
@@ -138,13 +162,13 @@ def _arity(module: fx.GraphModule) -> tuple[int, int]:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep the compiler from warning that nothing can be saved where its caches are off."""
+    """Keep the compiler's warnings to itself: of its own parts, and of caches that are off."""
     logger = logging.getLogger("torch._inductor.standalone_compile")
     before = logger.level
     logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)
+            warnings.simplefilter("ignore")
             yield
     finally:
         logger.setLevel(before)
@@ -152,7 +176,8 @@ def _quiet() -> Iterator[None]:
 
 def warn_uncompiled(rule: str, reason: str) -> None:
     """Say that an optimizer computes with plain operations, and why."""
-    warn_user(f"dslmut: `{rule}` runs uncompiled, with the same numbers: {reason}", RuntimeWarning)
+    message = f"dslmut: `{rule}` runs uncompiled, with the same numbers: {reason}"
+    warn_user(f"{message}\n`compile=False` asks for that, without a warning", RuntimeWarning)
 
 
 @functools.cache

@@ -51,6 +51,7 @@ class Kernels:
         self._compiled: dict[tuple[KernelKey, bool, bool], compiling.Kernel] = {}
         self._models: dict[Kind, tuple[Program, list[Layout]]] = {}
         self._scratch: dict[Kind, tuple[Tensor, ...]] = {}
+        self._told: set[tuple[str, str]] = set()
 
     def __len__(self) -> int:
         return len(self._compiled)
@@ -61,6 +62,7 @@ class Kernels:
         self._admitted |= before._admitted
         self._compiled.update(before._compiled)
         self._models.update(before._models)
+        self._told |= before._told
 
     # -- planning ----------------------------------------------------------------------------
 
@@ -109,19 +111,18 @@ class Kernels:
     def _reports(self, key: KernelKey, reporting: bool) -> bool:
         return reporting and any(self.program(kind).diagnostics for kind in key)
 
-    def compile(self, reporting: bool, guarded: bool, rule: str) -> None:
+    def compile(self, reporting: bool, guarded: bool) -> None:
         """Compile all kernels that there are and that are not yet compiled.
 
         Args:
             reporting: Whether they compute diagnostics.
             guarded: Whether a flag decides if anything changes.
-            rule: Whose updates they are, for messages.
         """
         for key in self._known:
             full = (key, self._reports(key, reporting), guarded)
             if full not in self._compiled:
-                graph = update_graph([self.program(kind) for kind in key], *full[1:])
-                self._compiled[full] = self._kernel(graph, self._inputs(key, guarded), rule)
+                programs = [self.program(kind) for kind in key]
+                self._compiled[full] = self._kernel(programs, *full[1:], self._inputs(key, guarded))
 
     def _inputs(self, key: KernelKey, guarded: bool) -> list[Layout]:
         """Return the layouts of what a kernel takes, in the order of ``update_graph``."""
@@ -129,16 +130,35 @@ class Kernels:
         tensors = [layout for _, layouts in models for layout in layouts]
         return tensors + [_aside(n, p, own) for p, (own, *_) in models for n in aside(p, guarded)]
 
-    def _kernel(self, graph: Any, examples: Sequence[Layout], rule: str) -> compiling.Kernel:
+    def _kernel(
+        self, programs: Sequence[Program], reports: bool, guarded: bool, examples: Sequence[Layout]
+    ) -> compiling.Kernel:
+        """Compile an update graph; if that fails, say so and leave it as it is."""
+        graph = update_graph(programs, reports, guarded)
+        known = self.option is True and any(p.obstacle for p in programs)
         try:
-            return compiling.kernel(graph, examples, self.option)
+            return compiling.kernel(graph, examples, False if known else self.option)
         except Exception as error:  # whatever a compiler or its toolchain may raise
             if self.option is not True:
                 raise
             reason = f"the compiler failed with {type(error).__name__}: {error}"
-            compiling.warn_uncompiled(rule, reason)
-            self.option = False
-            return compiling.kernel(graph, examples, False)
+            if compiling.works():
+                self._tell(programs, reason)
+            else:  # nor will it with any other
+                self._tell([p for p, _ in self._models.values()], reason)
+                self.option = False
+            return compiling.kernel(update_graph(programs, reports, guarded), examples, False)
+
+    def notice(self, program: Program) -> None:
+        """Say at once what is known to keep a program from being compiled."""
+        if self.option is True and program.obstacle:
+            self._tell([program], program.obstacle)
+
+    def _tell(self, programs: Sequence[Program], reason: str) -> None:
+        rules = ", ".join(sorted({p.rule for p in programs}))
+        if (rules, reason) not in self._told:
+            self._told.add((rules, reason))
+            compiling.warn_uncompiled(rules, reason)
 
 
 def _layouts(parameter: Tensor, program: Program) -> list[Layout]:

@@ -21,6 +21,7 @@ from dslmut.functions.locate import heading
 from dslmut.optim.drawing import KEY, stored
 from dslmut.optim.expressions import Expression, Number, calls, evaluate
 from dslmut.optim.flat import is_flat
+from dslmut.optim.obstacles import obstacle
 from dslmut.optim.pairs import mixing_operation
 from dslmut.optim.recording import State, Subject
 from dslmut.optim.refusing import is_refusal, refused
@@ -53,6 +54,8 @@ class Program:
         draws: Whether it has random numbers, and so the parameter's key as its last input but
             for the scalars.
         flat: Whether it sees the parameter as a row of numbers, whatever its shape is.
+        rule: The rule's name.
+        obstacle: What keeps it from being compiled, if that is known.
         text: The same for programs whose tensor programs compute the same.
         names: What the body calls its scalars.
     """
@@ -68,6 +71,8 @@ class Program:
     paired: bool
     draws: bool
     flat: bool
+    rule: str
+    obstacle: str
     text: str
     names: Mapping[Expression, str]
 
@@ -133,7 +138,7 @@ def _traced(
             outputs = _stored(tracer, [new, *states])
             if subject.paired:
                 _check_elementwise(definition, subject, outputs[0][: 1 + len(states)])
-        return _finished(tracer, *outputs)
+        return _finished(definition.__name__, tracer, *outputs)
     except DslmutError:
         raise
     except (DynamicOutputShapeException, DataDependentOutputException) as error:
@@ -178,7 +183,9 @@ def _check_elementwise(
         )
 
 
-def _finished(tracer: Tracer, outputs: list[fx.Node], dtypes: list[torch.dtype]) -> Program:
+def _finished(
+    rule: str, tracer: Tracer, outputs: list[fx.Node], dtypes: list[torch.dtype]
+) -> Program:
     recording = tracer.recording
     declared = tuple(s for s, _ in recording.states)
     recorded = recording.graph
@@ -186,7 +193,8 @@ def _finished(tracer: Tracer, outputs: list[fx.Node], dtypes: list[torch.dtype])
         recorded, outputs = widened(recorded, outputs, dtypes, tracer.fake)
     graph = _canonical(recorded, outputs)
     draws = any(n.op == "placeholder" and n.name == KEY for n in graph.nodes)
-    flat = not draws and is_flat(graph, tracer.subject, declared)
+    problem = obstacle(graph)
+    flat = not draws and not problem and is_flat(graph, tracer.subject, declared)
     nodes = [n.format_node() or str(n.args) for n in graph.nodes]
     kept = [(s.name, s.dtype, not s.shape) for s in declared] if flat else declared
     text = "\n".join([*nodes, *map(str, kept), *recording.diagnostics])
@@ -202,6 +210,8 @@ def _finished(tracer: Tracer, outputs: list[fx.Node], dtypes: list[torch.dtype])
         tracer.subject.paired,
         draws,
         flat,
+        rule,
+        problem,
         text,
         recording.names,
     )

@@ -106,6 +106,7 @@ class Runner:
             made = program_of(group.definition, values, subject, inputs, keys, self._by_chance)
         self._programs.setdefault(personal if made.personal else kind, []).append(made)
         self._scalars_of[made] = self._scalars.setdefault(made.scalars, len(self._scalars))
+        self.kernels.notice(made)
         return made
 
     def make_states(self, item: Item, states: dict[str, Any]) -> None:
@@ -363,9 +364,8 @@ class Runner:
         if not missing:
             return
         guarded = self.counts.defers
-        rules = {self.groups[i.group].definition.__name__ for i in steps.present}
         for also in {reporting, self.options.diagnostics_every is not None}:
-            self.kernels.compile(also, guarded, ", ".join(sorted(rules)))
+            self.kernels.compile(also, guarded)
         for call in missing:
             call.kernels[reporting] = self.kernels.get(call.call.kernel, reporting, guarded)
 

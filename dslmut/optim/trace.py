@@ -256,6 +256,8 @@ class Tracer:
         arguments = tree_map(self._argument, (args, kwargs))
         node = self.recording.graph.call_function(op, *arguments)
         node.meta |= {"val": result, "called": self.calling}
+        if isinstance(result, Tensor) and result.layout is not torch.strided:
+            node.meta["span"] = user_span()  # where it is, if that has to be said
         self._bind_all(result, node)
 
     def _bind_all(self, result: Any, node: fx.Node) -> None:

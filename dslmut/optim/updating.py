@@ -10,6 +10,7 @@ from torch import fx
 
 from dslmut.optim.drawing import expanded
 from dslmut.optim.programs import Program
+from dslmut.optim.widening import scaled
 
 aten = torch.ops.aten
 
@@ -92,7 +93,7 @@ def _copied(program: Program, graph: fx.Graph, inputs: list[fx.Node]) -> list[fx
         elif node.op == "output":
             return [places[n] for n in node.args[0]]  # pyright: ignore[reportGeneralTypeIssues]
         else:
-            arithmetic = expanded(graph, node, places)
+            arithmetic = expanded(graph, node, places) or scaled(graph, node, places)
             places[node] = arithmetic or graph.node_copy(node, lambda n: places[n])
     raise AssertionError("a graph ends in its output")
 

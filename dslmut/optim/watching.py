@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._C._functorch import is_functorch_wrapped_tensor
+from torch._ops import HigherOrderOperator
+from torch._subclasses.fake_tensor import FakeTensor, UnsupportedOperatorException
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
@@ -77,8 +79,18 @@ def _same(a: Any, b: Any) -> bool:
     return torch.equal(a, b) if isinstance(a, Tensor) else repr(a) == repr(b)
 
 
+_QUANTIZED = {torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4}
+_PACKING = {torch.ops.aten.to_mkldnn.default}
+
+
+def _is_dtype(value: Any) -> bool:
+    return isinstance(value, torch.dtype)
+
+
 class Recorder(TorchDispatchMode):
     """Sees every operation on tensors, after torch has broken it into its basic ones."""
+
+    supports_higher_order_operators = True  # to refuse them
 
     def __init__(self, tracer: Tracer) -> None:
         super().__init__()
@@ -86,10 +98,21 @@ class Recorder(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        if isinstance(func, HigherOrderOperator):
+            raise refusals.runs_functions(func.name()).raised(user_span())
         if torch.Tag.nondeterministic_seeded in func.tags:
             raise refusals.draws(func._schema.name.partition("::")[2]).raised(user_span())
+        if func in _PACKING or not _QUANTIZED.isdisjoint(
+            filter(_is_dtype, (*args, *kwargs.values()))
+        ):
+            raise refusals.packs(func._schema.name.partition("::")[2]).raised(user_span())
         self.tracer.check_writes(func, args, kwargs)
-        result = func(*args, **kwargs)
+        try:
+            result = func(*args, **kwargs)
+        except (UnsupportedOperatorException, RuntimeError) as error:
+            if "fake impl" in str(error) or isinstance(error, UnsupportedOperatorException):
+                raise refusals.says_no_shape(func._schema.name).raised(user_span()) from error
+            raise
         self.tracer.record(func, args, kwargs, result)
         return result
 
@@ -103,12 +126,13 @@ class Watcher(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        refused = _refusal(func)
-        if refused is not None:
-            raise refused.raised(user_span())
         flat = tree_flatten((args, kwargs))[0]
-        for value in flat:
-            if isinstance(value, Tensor) and not isinstance(value, FakeTensor):
+        given = [v for v in flat if isinstance(v, Tensor)]
+        refused = _refusal(func)
+        if refused is not None and not (refused in _OF_TRANSFORMS and any(map(_inside, given))):
+            raise refused.raised(user_span())
+        for value in given:
+            if not isinstance(value, FakeTensor) and not _inside(value):
                 raise self.tracer.captured(value)
         naming.note(self.tracer, sys._getframe(1))
         self.tracer.calling = _called(func)
@@ -122,6 +146,13 @@ class Watcher(TorchFunctionMode):
             return result
         finally:
             self.tracer.calling = ""
+
+
+_inside = is_functorch_wrapped_tensor
+"""Says whether a tensor is one that a function under `vmap` or `torch.func.grad` sees."""
+
+_OF_TRANSFORMS = (refusals.WRITE, refusals.ABSENT)
+"""What these transforms do themselves, to mark their tensors; the recorder sees any real write."""
 
 
 def _called(function: Any) -> str:

@@ -8,7 +8,7 @@ underflow, and plain operations and compiled ones give the same numbers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -150,6 +150,35 @@ class _Widening:
         new = self.graph.create_node("call_function", cast, (node,), kind, name)
         new.meta["val"] = node.meta["val"].to(dtype)
         return new
+
+
+_SCALED = {aten.mul.Tensor, aten.div.Tensor}
+
+
+def scaled(graph: fx.Graph, node: fx.Node, places: Mapping[fx.Node, fx.Node]) -> fx.Node | None:
+    """Write a product of low precision with a number in float32, and round it; None for all else.
+
+    That is what torch computes. A compiler would round the number to the low precision first, which
+    is an error in all elements alike.
+
+    Args:
+        graph: Of the kernel.
+        node: Of an update graph.
+        places: Where the nodes before it are in the kernel's graph.
+    """
+    kind, operands = _dtype(node), node.all_input_nodes
+    if node.target not in _SCALED or not is_low(kind) or all(is_low(_dtype(n)) for n in operands):
+        return None
+
+    def cast(n: fx.Node, dtype: torch.dtype) -> fx.Node:
+        return graph.call_function(aten._to_copy.default, (n,), {"dtype": dtype})
+
+    args = fx.map_arg(
+        node.args, lambda n: cast(places[n], torch.float32) if is_low(_dtype(n)) else places[n]
+    )
+    found = cast(graph.call_function(node.target, args), kind)  # pyright: ignore
+    found.meta = dict(node.meta)
+    return found
 
 
 # -- nodes ---------------------------------------------------------------------------------------

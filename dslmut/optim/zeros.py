@@ -31,7 +31,7 @@ _ZERO_KEEPING = {
 """Casts, reshapes, transposes and broadcasts, also a look at the bits as another dtype."""
 
 
-_STATE = "state_"
+STATE = "state_"
 _GIVEN = {"param": "the parameter", "grad": "the gradient"}
 
 
@@ -46,7 +46,7 @@ def otherwise(node: Any) -> str | None:
     if node.target in _ZERO_MAKING or (node.target in _FULL and _is_zero(_fill_value(node))):
         return None
     if node.op == "placeholder":
-        return f"it is {_GIVEN.get(node.name) or f'the state `{node.name.removeprefix(_STATE)}`'} itself"
+        return f"it is {_GIVEN.get(node.name) or f'the state `{node.name.removeprefix(STATE)}`'} itself"
     return f"it was computed by `{_words(node)}`"
 
 

@@ -8,6 +8,7 @@ from dslmut.diagnostics.codes.base import Code
 from dslmut.diagnostics.codes.bodies import (
     ArrayFromTensor,
     BranchOnTensor,
+    CannotBeTraced,
     CapturedTensor,
     ChangingTrace,
     InPlaceInBody,
@@ -103,6 +104,33 @@ def changes(operation: str) -> Refusal:
         ChangingTrace,
         f"`{operation}` gives something else whenever the body is traced",
         "let it depend on `ctx`, on hyperparameters, and on the parameter's shape and name alone",
+    )
+
+
+def runs_functions(operation: str) -> Refusal:
+    """Refuse an operation that runs functions as values decide, such as ``torch.cond`` (E-OPT-029)."""
+    return Refusal(
+        CannotBeTraced,
+        f"`{operation}` runs functions of the body, which an update graph cannot hold",
+        "compute all cases, and choose by `torch.where(condition, a, b)`; repeat by a plain `for` loop",
+    )
+
+
+def says_no_shape(operation: str) -> Refusal:
+    """Refuse an operation that does not say what it gives for a tensor without values (E-OPT-029)."""
+    return Refusal(
+        CannotBeTraced,
+        f"`{operation}` does not say which shape and dtype its result has",
+        f'say it by a function: `@torch.library.register_fake("{operation}")`',
+    )
+
+
+def packs(operation: str) -> Refusal:
+    """Refuse an operation that gives a quantized tensor, or one in a library's own layout (E-OPT-029)."""
+    return Refusal(
+        CannotBeTraced,
+        f"`{operation}` gives a tensor whose numbers are packed, which an update graph cannot hold",
+        "round to a dtype of whole numbers instead: `(x / scale).round().clamp(-128, 127).to(torch.int8)`",
     )
 
 

@@ -384,6 +384,69 @@ class RefusedByRule(Code):
     why = "a rule knows what it can update, and says so before anything is updated"
 
 
+class CannotBeTraced(Code):
+    """An optimizer's body calls an operation that cannot be traced
+
+    The body runs once, on tensors that have shapes and no values. An operation of somebody's own
+    has to say which shape and dtype it gives: `register_fake` takes a function for that. Those that
+    run functions of the body as values decide (`torch.cond`, `torch.while_loop`) have no place in an
+    update graph. `torch.vmap`, and the transforms of `torch.func`, can be used.
+
+    ## Example
+
+    ```python
+    import torch
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Update, optimizer, optimizer_update
+
+
+    @torch.library.custom_op("mine::halved", mutates_args=())
+    def halved(x: Tensor) -> Tensor:
+        return x / 2
+
+
+    @optimizer
+    def careful(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1) -> Update:
+        return optimizer_update(param - lr * halved(grad))  # error: E-OPT-029
+
+
+    opt = careful(nn.Linear(3, 2))
+    ```
+
+    ## Instead
+
+    ```python
+    import torch
+    from torch import Tensor, nn
+
+    from dslmut import Ctx, Update, optimizer, optimizer_update
+
+
+    @torch.library.custom_op("mine::half_of", mutates_args=())
+    def half_of(x: Tensor) -> Tensor:
+        return x / 2
+
+
+    @half_of.register_fake
+    def _(x: Tensor) -> Tensor:
+        return torch.empty_like(x)
+
+
+    @optimizer
+    def careful(param: Tensor, grad: Tensor, ctx: Ctx, *, lr: float = 0.1) -> Update:
+        return optimizer_update(param - lr * half_of(grad))
+
+
+    opt = careful(nn.Linear(3, 2))
+    ```
+    """
+
+    code = "E-OPT-029"
+    error = OptimizerError
+    why = "the body is traced once into an update graph, on tensors without values"
+
+
 class BadReport(Code):
     """A diagnostic or a metric is not one number under one name
 
