@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from dslmut.optim import compiling
+from dslmut.optim.building import built
 from dslmut.optim.layouts import Layout, layout
 from dslmut.optim.numbers import Item
 from dslmut.optim.pairs import as_reals
@@ -24,6 +26,9 @@ LARGE = 2**18
 the update itself, and scratch memory in its place would be large."""
 
 ALONE = Family("alone", most=1)
+
+Version = tuple[KernelKey, bool, bool]
+"""A kernel, whether it reports diagnostics, and whether a flag decides if anything changes."""
 
 
 def entry(item: Item, program: Program) -> Entry:
@@ -48,7 +53,7 @@ class Kernels:
         self.option = option
         self._known: Counter[KernelKey] = Counter()
         self._admitted: set[tuple[int, Kind, Family]] = set()
-        self._compiled: dict[tuple[KernelKey, bool, bool], compiling.Kernel] = {}
+        self._compiled: dict[Version, compiling.Kernel] = {}
         self._models: dict[Kind, tuple[Program, list[Layout]]] = {}
         self._scratch: dict[Kind, tuple[Tensor, ...]] = {}
 
@@ -117,11 +122,15 @@ class Kernels:
             guarded: Whether a flag decides if anything changes.
             rule: Whose updates they are, for messages.
         """
-        for key in self._known:
-            full = (key, self._reports(key, reporting), guarded)
-            if full not in self._compiled:
-                graph = update_graph([self.program(kind) for kind in key], *full[1:])
-                self._compiled[full] = self._kernel(graph, self._inputs(key, guarded), rule)
+        versions = [(key, self._reports(key, reporting), guarded) for key in self._known]
+        missing = [version for version in versions if version not in self._compiled]
+        makers = {version: partial(self._kernel, version, rule) for version in missing}
+        if makers and self.option is not False:
+            inputs = (own for key, *_ in missing for own in self._inputs(key, guarded))
+            beside = self.option is True and compiling.on_cpu(inputs)
+            self._compiled |= built(makers, rule, beside)
+        else:
+            self._compiled |= {version: make() for version, make in makers.items()}
 
     def _inputs(self, key: KernelKey, guarded: bool) -> list[Layout]:
         """Return the layouts of what a kernel takes, in the order of ``update_graph``."""
@@ -129,7 +138,10 @@ class Kernels:
         tensors = [layout for _, layouts in models for layout in layouts]
         return tensors + [_aside(n, p, own) for p, (own, *_) in models for n in aside(p, guarded)]
 
-    def _kernel(self, graph: Any, examples: Sequence[Layout], rule: str) -> compiling.Kernel:
+    def _kernel(self, version: Version, rule: str) -> compiling.Kernel:
+        key, reporting, guarded = version
+        graph = update_graph([self.program(kind) for kind in key], reporting, guarded)
+        examples = self._inputs(key, guarded)
         try:
             return compiling.kernel(graph, examples, self.option)
         except Exception as error:  # whatever a compiler or its toolchain may raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import sys
 from collections.abc import Iterator
@@ -74,7 +75,7 @@ def unchanged_generators(definition: Any) -> Iterator[None]:
 
 
 def _same(a: Any, b: Any) -> bool:
-    return torch.equal(a, b) if isinstance(a, Tensor) else repr(a) == repr(b)
+    return torch.equal(a, b) if isinstance(a, Tensor) else pickle.dumps(a) == pickle.dumps(b)
 
 
 class Recorder(TorchDispatchMode):
