@@ -132,23 +132,24 @@ def test_a_compiler_sees_no_setting() -> None:
 
 
 @pytest.mark.parametrize("setting", [None, "1", "0", "false", "False", "off", "no"])
-def test_the_environment_gives_the_first_value(setting: str | None) -> None:
+@pytest.mark.parametrize("name", ["checks", "progress"])
+def test_the_environment_gives_the_first_value(name: str, setting: str | None) -> None:
     code = (
-        "import sys, dslmut as dm; first = dm.config.checks; assert 'torch' not in sys.modules\n"
-        "dm.config.checks = True; print(first, dm.config)"
+        f"import sys, dslmut as dm; first = dm.config.{name}; assert 'torch' not in sys.modules\n"
+        f"dm.config.{name} = True; print(first, dm.config)"
     )
-    env = {} if setting is None else {"DSLMUT_CHECKS": setting}
+    env = {} if setting is None else {f"DSLMUT_{name.upper()}": setting}
     done = subprocess.run(
         [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True
     )
-    assert done.stdout == f"{setting in (None, '1')} config(checks=True)\n"
+    assert done.stdout == f"{setting in (None, '1')} config(checks=True, progress=True)\n"
 
 
 def test_mistakes_change_nothing() -> None:
     config: Any = dm.config
     with pytest.raises(AttributeError, match="no setting `chekcs`; did you mean `checks`"):
         config.chekcs = False
-    with pytest.raises(AttributeError, match="no setting `guard`; there is checks"):
+    with pytest.raises(AttributeError, match="no setting `guard`; there are checks, progress"):
         config.guard = True
     with pytest.raises(AttributeError, match="chekcs"):
         _ = config.chekcs

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import io
 import linecache
 import os
 import sys
 import tokenize
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -19,6 +17,7 @@ from dslmut.checking.analysis import check_file
 from dslmut.checking.files import files_of, unreadable
 from dslmut.checking.static import Project
 from dslmut.diagnostics import registry, render
+from dslmut.diagnostics.garbage import rare_collections
 from dslmut.diagnostics.model import Diagnostic
 from dslmut.front.settings import SettingsError, find_settings
 
@@ -83,17 +82,6 @@ def run_check(paths: Sequence[Path], output_format: str | None, stdin_name: Path
     if run.failures:
         return USAGE
     return FOUND if run.found else CLEAN
-
-
-@contextmanager
-def rare_collections() -> Iterator[None]:
-    """Look for cycles of garbage rarely: trees have none, and looking took half of the time."""
-    before = gc.get_threshold()
-    gc.set_threshold(100_000, 20, 50)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*before)
 
 
 def check_stdin(run: Run, name: Path) -> None:

@@ -13,6 +13,7 @@ class Settings(TypedDict, total=False):
     """What can be set."""
 
     checks: bool
+    progress: bool
 
 
 class Config:
@@ -25,6 +26,9 @@ class Config:
         checks: Whether arguments and results of ``@fn`` functions are checked against their
             annotations (E0601), of those that are decorated already too. At first True, unless
             the environment says ``DSLMUT_CHECKS=0``. What is assigned to fields is always checked.
+        progress: Whether a line on the standard error says how far a compilation is that takes
+            longer than two seconds. At first True, unless the environment says
+            ``DSLMUT_PROGRESS=0``.
 
     Example:
         >>> from dslmut.examples.digits import Mlp, accuracy
@@ -33,12 +37,13 @@ class Config:
         ...     share = accuracy(m, x, y)
     """
 
-    __slots__ = ("checks",)
+    __slots__ = ("checks", "progress")
     checks: bool
+    progress: bool
 
     def __init__(self) -> None:
-        said = os.environ.get("DSLMUT_CHECKS", "1").strip().lower()
-        self.checks = said not in ("0", "false", "off", "no")
+        self.checks = _says_yes("DSLMUT_CHECKS")
+        self.progress = _says_yes("DSLMUT_PROGRESS")
 
     @contextmanager
     def _set(self, settings: Settings) -> Iterator[None]:
@@ -83,9 +88,15 @@ class Config:
             raise TypeError(f"`dm.config.{name}` is True or False, not {value!r}")
 
 
+def _says_yes(variable: str) -> bool:
+    """Say whether a variable of the environment leaves something on."""
+    said = os.environ.get(variable, "1").strip().lower()
+    return said not in ("0", "false", "off", "no")
+
+
 def _unknown(name: str) -> AttributeError:
     near = difflib.get_close_matches(name, Config.__slots__, n=1)
-    hint = f"did you mean `{near[0]}`?" if near else f"there is {', '.join(Config.__slots__)}"
+    hint = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(Config.__slots__)}"
     return AttributeError(f"`dm.config` has no setting `{name}`; {hint}")
 
 

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch import Tensor, nn
 
+from dslmut.diagnostics.garbage import rare_collections
 from dslmut.functions.gradients import Gradient
 from dslmut.optim import checkpoint, compiling, interchange
 from dslmut.optim.bindable import Bindable, check_bindable
@@ -62,8 +63,9 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
         self._named = any("param_names" in g for g in found.groups)
         self._runner: Runner | None = None
         self._sinks = Sinks()
-        super().__init__(found.groups, _common(rules))
-        self._prepare()
+        with rare_collections():  # the first time, it imports much of torch
+            super().__init__(found.groups, _common(rules))
+            self._prepare()
 
     # -- groups ------------------------------------------------------------------------------
 

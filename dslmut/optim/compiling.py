@@ -7,7 +7,7 @@ import inspect
 import logging
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -35,6 +35,10 @@ They stay where an operation is somebody's own, which may give something else th
 PROBES = {"cpp.vec_isa_ok": True}
 """Lets Inductor believe the processor's flags, instead of six builds that ask the C++ compiler whether
 it knows each set of vector instructions: they take half of the time until the first step."""
+
+PASSES = {"use_joint_graph_passes": False}
+"""Leaves out the search for patterns such as attention, which on a CPU finds nothing in an update, and
+takes half a second to get ready for it."""
 
 ROUNDING = {"emulate_precision_casts": True}
 """Keeps the casts to a low precision that a graph has: each of them is meant."""
@@ -106,15 +110,28 @@ def _quick(
     if entrance is None or "fake_mode" not in inspect.signature(entrance).parameters:
         return _boxed(_general(module, {}, patches))
     with _quiet():
-        from torch._inductor import config, cpu_vec_isa
+        from torch._inductor import cpu_vec_isa
 
-    if config.cpp.vec_isa_ok is not None:  # somebody has decided
-        return _entered(module, examples, patches)
+    patches = {**patches, **(PASSES if on_cpu(examples) else {})}
     try:
-        return _entered(module, examples, {**patches, **PROBES})
+        return _entered(module, examples, {**patches, **probes()})
     except Exception:  # perhaps the C++ compiler is older than the processor
+        if not probes():
+            raise
         cpu_vec_isa.valid_vec_isa_list.cache_clear()
         return _entered(module, examples, patches)
+
+
+def probes() -> dict[str, Any]:
+    """Return the options that leave probe builds out, unless somebody has decided on that."""
+    from torch._inductor import config
+
+    return PROBES if config.cpp.vec_isa_ok is None else {}
+
+
+def on_cpu(layouts: Iterable[Layout]) -> bool:
+    """Say whether all inputs are on the CPU."""
+    return all(own.device.type == "cpu" for own in layouts)
 
 
 def _entered(

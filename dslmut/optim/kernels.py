@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from dslmut.optim import compiling
+from dslmut.optim.building import built
 from dslmut.optim.layouts import Layout, layout
 from dslmut.optim.numbers import Item
 from dslmut.optim.pairs import as_reals
@@ -24,6 +26,9 @@ LARGE = 2**18
 the update itself, and scratch memory in its place would be large."""
 
 ALONE = Family("alone", most=1)
+
+Version = tuple[KernelKey, bool, bool]
+"""A kernel, whether it reports diagnostics, and whether a flag decides if anything changes."""
 
 
 def entry(item: Item, program: Program) -> Entry:
@@ -48,7 +53,7 @@ class Kernels:
         self.option = option
         self._known: Counter[KernelKey] = Counter()
         self._admitted: set[tuple[int, Kind, Family]] = set()
-        self._compiled: dict[tuple[KernelKey, bool, bool], compiling.Kernel] = {}
+        self._compiled: dict[Version, compiling.Kernel] = {}
         self._models: dict[Kind, tuple[Program, list[Layout]]] = {}
         self._scratch: dict[Kind, tuple[Tensor, ...]] = {}
         self._told: set[tuple[str, str]] = set()
@@ -118,11 +123,16 @@ class Kernels:
             reporting: Whether they compute diagnostics.
             guarded: Whether a flag decides if anything changes.
         """
-        for key in self._known:
-            full = (key, self._reports(key, reporting), guarded)
-            if full not in self._compiled:
-                programs = [self.program(kind) for kind in key]
-                self._compiled[full] = self._kernel(programs, *full[1:], self._inputs(key, guarded))
+        versions = [(key, self._reports(key, reporting), guarded) for key in self._known]
+        missing = [version for version in versions if version not in self._compiled]
+        makers = {version: partial(self._kernel, version) for version in missing}
+        if makers and self.option is not False:
+            inputs = (own for key, *_ in missing for own in self._inputs(key, guarded))
+            beside = self.option is True and compiling.on_cpu(inputs)
+            rules = _names(self.program(kind) for key, *_ in missing for kind in key)
+            self._compiled |= built(makers, rules, beside)
+        else:
+            self._compiled |= {version: make() for version, make in makers.items()}
 
     def _inputs(self, key: KernelKey, guarded: bool) -> list[Layout]:
         """Return the layouts of what a kernel takes, in the order of ``update_graph``."""
@@ -130,10 +140,10 @@ class Kernels:
         tensors = [layout for _, layouts in models for layout in layouts]
         return tensors + [_aside(n, p, own) for p, (own, *_) in models for n in aside(p, guarded)]
 
-    def _kernel(
-        self, programs: Sequence[Program], reports: bool, guarded: bool, examples: Sequence[Layout]
-    ) -> compiling.Kernel:
+    def _kernel(self, version: Version) -> compiling.Kernel:
         """Compile an update graph; if that fails, say so and leave it as it is."""
+        key, reports, guarded = version
+        programs, examples = [self.program(kind) for kind in key], self._inputs(key, guarded)
         graph = update_graph(programs, reports, guarded)
         known = self.option is True and any(p.obstacle for p in programs)
         try:
@@ -155,10 +165,14 @@ class Kernels:
             self._tell([program], program.obstacle)
 
     def _tell(self, programs: Sequence[Program], reason: str) -> None:
-        rules = ", ".join(sorted({p.rule for p in programs}))
+        rules = _names(programs)
         if (rules, reason) not in self._told:
             self._told.add((rules, reason))
             compiling.warn_uncompiled(rules, reason)
+
+
+def _names(programs: Iterable[Program]) -> str:
+    return ", ".join(sorted({p.rule for p in programs}))
 
 
 def _layouts(parameter: Tensor, program: Program) -> list[Layout]:

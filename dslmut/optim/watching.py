@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import random
 import sys
 from collections.abc import Iterator
@@ -76,7 +77,7 @@ def unchanged_generators(definition: Any) -> Iterator[None]:
 
 
 def _same(a: Any, b: Any) -> bool:
-    return torch.equal(a, b) if isinstance(a, Tensor) else repr(a) == repr(b)
+    return torch.equal(a, b) if isinstance(a, Tensor) else pickle.dumps(a) == pickle.dumps(b)
 
 
 _QUANTIZED = {torch.qint8, torch.quint8, torch.qint32, torch.quint4x2, torch.quint2x4}
