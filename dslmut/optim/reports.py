@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from os import PathLike
 from typing import Any, NoReturn, TypeAlias, TypeVar
 
@@ -46,15 +47,23 @@ def read(values: Sequence[Tensor]) -> list[list[float]]:
     Args:
         values: Tensors of any number of elements.
     """
-    kinds: dict[Any, list[int]] = {}
+    kinds: dict[Any, dict[torch.Size, list[int]]] = {}
     for place, value in enumerate(values):
-        kinds.setdefault((value.device, value.dtype), []).append(place)
+        shapes = kinds.setdefault((value.device, value.dtype), {})
+        shapes.setdefault(value.shape, []).append(place)
     found: list[list[float]] = [[] for _ in values]
-    for places in kinds.values():
-        numbers = iter(torch.cat([values[i].detach().reshape(-1) for i in places]).tolist())
-        for i in places:
-            found[i] = [float(next(numbers)) for _ in range(values[i].numel())]
+    for shapes in kinds.values():
+        numbers = _numbers([[values[i] for i in places] for places in shapes.values()])
+        for shape, places in shapes.items():
+            for i in places:
+                found[i] = [*map(float, islice(numbers, shape.numel()))]
     return found
+
+
+@torch.no_grad()
+def _numbers(equals: Iterable[Sequence[Tensor]]) -> Iterator[float]:
+    """Yield all numbers in order; tensors of equal shapes are put together in one operation."""
+    return iter(torch.cat([torch.stack([*group]).reshape(-1) for group in equals]).tolist())
 
 
 Row: TypeAlias = tuple[Sequence[Item], Sequence[str], Iterable[Tensor]]
