@@ -225,3 +225,19 @@ def test_missing_gradients_of_any_rule_leave_the_others_as_they_would_be(rule: A
                 single.step()
         opt.step()
         assert all(map(torch.equal, ours, theirs))
+
+
+@pytest.mark.parametrize("how", [True, False])
+def test_autograd_sees_that_parameters_and_states_have_changed(how: bool) -> None:
+    """A kernel below autograd moves no counter, and a backward pass would use new values in silence."""
+    w = nn.Parameter(torch.ones(3))
+    opt = momentum_sgd(lr=0.1).bind([w], compile=how)
+    (state,) = (v for v in opt.state[w].values() if isinstance(v, Tensor))
+    loss = (w * w * state.detach()).sum() + (w * w).sum()
+    w.grad = torch.ones(3)
+    before = w._version, state._version
+    opt.step()
+    assert w._version > before[0]
+    assert state._version > before[1]
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        loss.backward()
