@@ -122,9 +122,10 @@ class Counts:
     def are_certain(self, steps: Steps, states: States) -> bool:
         """Say whether the bodies take the same branches, whatever has come of the open steps."""
         return all(
-            program.holds(numbers, ctx)
-            for program, item in ((steps.programs[i], steps.present[i]) for i in steps.branching)
-            for numbers, ctx in self._possible(item, states)
+            steps.programs[i].holds(numbers, ctx)
+            for alike in steps.branching
+            for i in alike
+            for numbers, ctx in self._possible(steps.present[i], states)
         )
 
     def fill(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import itemgetter
@@ -111,10 +111,11 @@ class Steps:
         calls: In order.
         wide: What the programs read of the whole step.
         programs: Of each present parameter.
+        own: Its number, if its scalars are its own, for each of them.
 
     Attributes:
         numbers: Of the present parameters.
-        branching: The places of those whose programs branch.
+        branching: The places of those whose programs branch, those that branch alike together.
         classes: The class of the numbers of each, for which the slots were made.
         slots: The vectors of scalars, each with a parameter whose numbers it is filled with, and
             its class.
@@ -124,12 +125,17 @@ class Steps:
     calls: tuple[Ready, ...]
     wide: tuple[Wide, ...]
     programs: tuple[Program, ...]
+    own: tuple[int | None, ...]
     classes: list[int] = field(default_factory=list)
     slots: list[tuple[Slot, Item, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.numbers = [item.number for item in self.present]
-        self.branching = [i for i, p in enumerate(self.programs) if p.branches]
+        alike: dict[Hashable, list[int]] = {}
+        for place, program in enumerate(self.programs):
+            if program.branches:
+                alike.setdefault(program.branches, []).append(place)
+        self.branching = list(alike.values())
         members = [(m.item, m.program) for c in self.calls for m in c.members]
         named = ((i, [s.name for s in p.states]) for i, p in members if i is not None)
         self._readers = [(i, i.number, _getter(names)) for i, names in named]
@@ -175,6 +181,9 @@ class Steps:
 
 def _getter(keys: Sequence[Any]) -> Callable[[Any], tuple[Any, ...]]:
     """Return what reads several items at once."""
-    if len(keys) > 1:
-        return itemgetter(*keys)
-    return lambda container: tuple(container[k] for k in keys)
+    if not keys:
+        return lambda _: ()
+    if len(keys) == 1:
+        (key,) = keys
+        return lambda container: (container[key],)
+    return itemgetter(*keys)

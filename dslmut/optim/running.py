@@ -240,13 +240,12 @@ class Runner:
 
     def _holds(self, steps: Steps, places: Sequence[int], classes: Sequence[Inputs]) -> bool:
         """Say whether all bodies of a plan would take the same branches at this step."""
-        seen: set[Hashable] = set()
-        for i in steps.branching:
-            program, item, inputs = steps.programs[i], steps.present[i], classes[places[i]]
-            key = (program, places[i], self._own(item, program))
-            if key not in seen and not program.holds(inputs, self.numbers.context(item, inputs)):
-                return False
-            seen.add(key)
+        for alike in steps.branching:
+            for i in {(places[i], steps.own[i]): i for i in alike}.values():
+                inputs = classes[places[i]]
+                ctx = self.numbers.context(steps.present[i], inputs)
+                if not steps.programs[i].holds(inputs, ctx):
+                    return False
         return True
 
     def _own(self, item: Item, program: Program) -> int | None:
@@ -295,10 +294,11 @@ class Runner:
         for call in found.calls:
             members = [self._member(call, place, programs) for place in range(len(call.members))]
             calls.append(Ready(call, tuple(members), calls[-1].last if calls else 0))
-        own = [programs[i.number] for i in present]
-        names = {(n, i.parameter) for i, p in zip(present, own) for n in self._wide_of(p)}
+        bodies = [programs[i.number] for i in present]
+        names = {(n, i.parameter) for i, p in zip(present, bodies) for n in self._wide_of(p)}
         wide = dict.fromkeys(self._wide.of(*n) for n in names)
-        return Steps(tuple(present), tuple(calls), tuple(wide), tuple(own))
+        own = [self._own(i, p) for i, p in zip(present, bodies)]
+        return Steps(tuple(present), tuple(calls), tuple(wide), tuple(bodies), tuple(own))
 
     def _wide_of(self, program: Program) -> tuple[str, ...]:
         return (*program.wide, "finite") if self.counts.defers else program.wide
@@ -321,9 +321,9 @@ class Runner:
         slots: dict[Hashable, Slot] = {}
         taken: Counter[Hashable] = Counter()
         steps.slots, steps.classes = [], list(places)
-        for item, program, place in zip(steps.present, steps.programs, places):
+        for item, program, own, place in zip(steps.present, steps.programs, steps.own, places):
             kind = (self._scalars_of[program], item.parameter.device, self.counts.defers)
-            key = (kind, place, self._own(item, program))
+            key = (kind, place, own)
             if key not in slots:
                 slots[key] = self._slot(kind, taken[kind], item, program)
                 taken[kind] += 1
