@@ -13,6 +13,7 @@ from dslmut.diagnostics.exceptions import DslmutError
 from dslmut.diagnostics.raising import user_span
 from dslmut.diagnostics.wording import an
 from dslmut.functions import runtime
+from dslmut.functions.gradients import all_parameters
 from dslmut.functions.records import Gradient, Grads
 from dslmut.functions.spec import Spec
 from dslmut.optim.binding import OptState
@@ -97,7 +98,7 @@ def _check_kinds(model: Any, state: Any, g: Any) -> None:
 
 
 def _check_belongs(model: nn.Module, state: OptState[Any], g: Gradient[Any]) -> None:
-    own = set(map(id, model.parameters()))
+    own = set(map(id, all_parameters(model)))
     name = type(model).__name__
     if not all(id(p) in own for p in g._parameters):
         raise _refused(
