@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import platform
 import re
 import sys
 import threading
@@ -16,12 +17,12 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch._inductor import codecache, config
+from torch._inductor import codecache, config, cpu_vec_isa
 from torch._inductor.async_compile import AsyncCompile
 from torch._inductor.utils import fresh_cache
 
 import dslmut as dm
-from dslmut.optim import adamw, building, momentum_sgd, progress
+from dslmut.optim import adamw, building, instructions, momentum_sgd, progress
 
 Scope = dict[str, Any]
 
@@ -38,6 +39,7 @@ class Modules:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, threads: int = 2) -> None:
         monkeypatch.setattr(building, "_threads", lambda: threads)
         monkeypatch.setattr(building, "_prepare", lambda: None)
+        monkeypatch.setattr(building, "choose", lambda: None)
         building._hook()
         self.events: list[str] = []
         self.scopes: dict[str, Scope] = {}
@@ -194,6 +196,57 @@ def test_a_failing_build_is_said_once_and_the_numbers_are_the_same(
         opt.step()
         other.step()
     assert all(map(torch.equal, built, plain))
+
+
+# -- vector instructions -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _forgetful() -> Iterator[None]:
+    """Forget what instructions were chosen, before and after."""
+
+    def forget() -> None:
+        instructions.doubt()
+        instructions._doubted = False
+        instructions._choose.cache_clear()
+
+    forget()
+    yield
+    forget()
+
+
+def available() -> list[str]:
+    return [str(i) for i in cpu_vec_isa.valid_vec_isa_list()]
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="others have one set")
+@pytest.mark.usefixtures("_forgetful")
+def test_the_processor_is_believed_until_a_build_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def build(own: object, code: str) -> bool:
+        asked.append(own)
+        return False
+
+    monkeypatch.setattr(cpu_vec_isa.VecISA, "check_build", build)
+    assert instructions.believed() == instructions.BELIEVING
+    instructions.choose()
+    believed = available()
+    assert asked == []
+    assert cpu_vec_isa.VecISA.check_build is build
+    instructions.doubt()
+    assert instructions.believed() == {}
+    assert available() == []
+    assert len(asked) >= len(believed), "each of them is asked for"
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="others have one set")
+@pytest.mark.usefixtures("_forgetful")
+def test_what_somebody_has_decided_on_holds() -> None:
+    with config.patch({"cpp.vec_isa_ok": False}):
+        assert instructions.believed() == {}
+        instructions.choose()
+        assert available() == []
 
 
 # -- the line ------------------------------------------------------------------------------------
