@@ -19,6 +19,8 @@ import torch
 from torch import nn
 from torch._inductor import codecache, config, cpu_vec_isa
 from torch._inductor.async_compile import AsyncCompile
+from torch._inductor.cpp_builder import CppBuilder
+from torch._inductor.exc import CppCompileError
 from torch._inductor.utils import fresh_cache
 
 import dslmut as dm
@@ -215,11 +217,16 @@ def _forgetful() -> Iterator[None]:
     forget()
 
 
+on_x86 = pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64"), reason="others have one set of instructions"
+)
+
+
 def available() -> list[str]:
     return [str(i) for i in cpu_vec_isa.valid_vec_isa_list()]
 
 
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="others have one set")
+@on_x86
 @pytest.mark.usefixtures("_forgetful")
 def test_the_processor_is_believed_until_a_build_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[object] = []
@@ -240,7 +247,42 @@ def test_the_processor_is_believed_until_a_build_fails(monkeypatch: pytest.Monke
     assert len(asked) >= len(believed), "each of them is asked for"
 
 
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="others have one set")
+def test_only_what_the_cpp_compiler_says_casts_doubt_on_them() -> None:
+    unknown = CppCompileError(["g++", "-mavx512"], "unrecognized command-line option")
+    wrapped = RuntimeError("the backend failed")
+    wrapped.__cause__ = unknown
+    assert instructions.may_be_unknown(unknown)
+    assert instructions.may_be_unknown(wrapped)
+    assert not instructions.may_be_unknown(RuntimeError("no lowering"))
+
+
+@on_x86
+@pytest.mark.usefixtures("_forgetful")
+def test_a_compiler_that_is_older_than_the_processor_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As if it knew none of the instructions: a kernel is built without."""
+    build = CppBuilder.build
+
+    def old(self: CppBuilder) -> None:
+        if " -mavx" in self.get_command_line():
+            raise CppCompileError(["g++"], "unrecognized command-line option")
+        build(self)
+
+    monkeypatch.setattr(CppBuilder, "build", old)
+    (built,), (plain,) = tensors(torch.float32), tensors(torch.float32)
+    opt, other = (
+        momentum_sgd(lr=0.3).bind([built]),
+        momentum_sgd(lr=0.3).bind([plain], compile=False),
+    )
+    with fresh_cache():
+        opt.step()
+    other.step()
+    assert instructions.believed() == {}
+    assert torch.equal(built, plain)
+
+
+@on_x86
 @pytest.mark.usefixtures("_forgetful")
 def test_what_somebody_has_decided_on_holds() -> None:
     with config.patch({"cpp.vec_isa_ok": False}):

@@ -111,8 +111,8 @@ def _quick(
         believing = instructions.believed()
     try:
         return _entered(module, examples, {**patches, **believing})
-    except Exception:  # perhaps the C++ compiler is older than the processor
-        if not believing:
+    except Exception as error:
+        if not believing or not instructions.may_be_unknown(error):
             raise
         instructions.doubt()
         return _entered(module, examples, patches)

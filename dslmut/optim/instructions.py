@@ -48,8 +48,18 @@ def choose() -> None:
         cpu_vec_isa.valid_vec_isa_list()
 
 
+def may_be_unknown(error: BaseException) -> bool:
+    """Say whether a failure may come from a C++ compiler that is older than the processor."""
+    from torch._inductor.exc import CppCompileError
+
+    found: BaseException | None = error
+    while found is not None and not isinstance(found, CppCompileError):
+        found = found.__cause__ or found.__context__
+    return found is not None
+
+
 def doubt() -> None:
-    """Let the compiler find out by builds from now on: it may be older than the processor."""
+    """Let the compiler find out by builds from now on."""
     from torch._inductor import cpu_vec_isa
 
     global _doubted
