@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import platform
 import re
 import sys
 import threading
@@ -16,12 +17,14 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from torch._inductor import codecache, config
+from torch._inductor import codecache, config, cpu_vec_isa
 from torch._inductor.async_compile import AsyncCompile
+from torch._inductor.cpp_builder import CppBuilder
+from torch._inductor.exc import CppCompileError
 from torch._inductor.utils import fresh_cache
 
 import dslmut as dm
-from dslmut.optim import adamw, building, momentum_sgd, progress
+from dslmut.optim import adamw, building, instructions, momentum_sgd, progress
 
 Scope = dict[str, Any]
 
@@ -38,6 +41,7 @@ class Modules:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, threads: int = 2) -> None:
         monkeypatch.setattr(building, "_threads", lambda: threads)
         monkeypatch.setattr(building, "_prepare", lambda: None)
+        monkeypatch.setattr(building, "choose", lambda: None)
         building._hook()
         self.events: list[str] = []
         self.scopes: dict[str, Scope] = {}
@@ -194,6 +198,97 @@ def test_a_failing_build_is_said_once_and_the_numbers_are_the_same(
         opt.step()
         other.step()
     assert all(map(torch.equal, built, plain))
+
+
+# -- vector instructions -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _forgetful() -> Iterator[None]:
+    """Forget what instructions were chosen, before and after."""
+
+    def forget() -> None:
+        instructions.doubt()
+        instructions._doubted = False
+        instructions._choose.cache_clear()
+
+    forget()
+    yield
+    forget()
+
+
+on_x86 = pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64"), reason="others have one set of instructions"
+)
+
+
+def available() -> list[str]:
+    return [str(i) for i in cpu_vec_isa.valid_vec_isa_list()]
+
+
+@on_x86
+@pytest.mark.usefixtures("_forgetful")
+def test_the_processor_is_believed_until_a_build_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def build(own: object, code: str) -> bool:
+        asked.append(own)
+        return False
+
+    monkeypatch.setattr(cpu_vec_isa.VecISA, "check_build", build)
+    assert instructions.believed() == instructions.BELIEVING
+    instructions.choose()
+    believed = available()
+    assert asked == []
+    assert cpu_vec_isa.VecISA.check_build is build
+    instructions.doubt()
+    assert instructions.believed() == {}
+    assert available() == []
+    assert len(asked) >= len(believed), "each of them is asked for"
+
+
+def test_only_what_the_cpp_compiler_says_casts_doubt_on_them() -> None:
+    unknown = CppCompileError(["g++", "-mavx512"], "unrecognized command-line option")
+    wrapped = RuntimeError("the backend failed")
+    wrapped.__cause__ = unknown
+    assert instructions.may_be_unknown(unknown)
+    assert instructions.may_be_unknown(wrapped)
+    assert not instructions.may_be_unknown(RuntimeError("no lowering"))
+
+
+@on_x86
+@pytest.mark.usefixtures("_forgetful")
+def test_a_compiler_that_is_older_than_the_processor_is_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As if it knew none of the instructions: a kernel is built without."""
+    build = CppBuilder.build
+
+    def old(self: CppBuilder) -> None:
+        if " -mavx" in self.get_command_line():
+            raise CppCompileError(["g++"], "unrecognized command-line option")
+        build(self)
+
+    monkeypatch.setattr(CppBuilder, "build", old)
+    (built,), (plain,) = tensors(torch.float32), tensors(torch.float32)
+    opt, other = (
+        momentum_sgd(lr=0.3).bind([built]),
+        momentum_sgd(lr=0.3).bind([plain], compile=False),
+    )
+    with fresh_cache():
+        opt.step()
+    other.step()
+    assert instructions.believed() == {}
+    assert torch.equal(built, plain)
+
+
+@on_x86
+@pytest.mark.usefixtures("_forgetful")
+def test_what_somebody_has_decided_on_holds() -> None:
+    with config.patch({"cpp.vec_isa_ok": False}):
+        assert instructions.believed() == {}
+        instructions.choose()
+        assert available() == []
 
 
 # -- the line ------------------------------------------------------------------------------------

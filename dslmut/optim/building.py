@@ -18,7 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from dslmut.diagnostics.garbage import rare_collections
-from dslmut.optim.compiling import Kernel, probes
+from dslmut.optim.compiling import Kernel, quiet
+from dslmut.optim.instructions import believed, choose
 from dslmut.optim.progress import Progress
 
 Name = TypeVar("Name", bound=Hashable)
@@ -77,9 +78,12 @@ def built(
     """
     found: dict[Name, Kernel] = {}
     begun: deque[tuple[Name, list[Wait]]] = deque()
-    threads = _threads() if beside else 1
-    headers = threads > 1 and _has_headers(len(makers))
-    with rare_collections(), Progress(len(makers), rule) as progress, _ready(threads > 1, headers):
+    with quiet():
+        threads = _threads() if beside else 1
+        headers = threads > 1 and _has_headers(len(makers))
+        if threads > 1:
+            choose()
+    with rare_collections(), Progress(len(makers), rule) as progress, _preparing(headers):
         try:
             for name, make in makers.items():
                 with _put_off(threads > 1, headers) as waits:
@@ -188,9 +192,9 @@ def _has_headers(count: int) -> bool:
 
 
 @contextmanager
-def _ready(beside: bool, headers: bool) -> Iterator[None]:
-    """Get the C++ compiler ready, beside the block."""
-    if not beside:
+def _preparing(headers: bool) -> Iterator[None]:
+    """Prepare headers beside the block, if there are to be some."""
+    if not headers:
         yield
         return
     context = copy_context()
@@ -205,10 +209,10 @@ def _ready(beside: bool, headers: bool) -> Iterator[None]:
 
 
 def _prepare() -> None:
-    """Ask for an empty kernel, which the compiler gets all else ready for; it is not built."""
+    """Ask for an empty kernel, for which the compiler prepares headers; it is not built."""
     with suppress(Exception):  # whatever it is, it will be met again where it can be said
         from torch._inductor import config
         from torch._inductor.codecache import CppPythonBindingsCodeCache
 
-        with config.patch(probes()):
+        with config.patch(believed()):
             CppPythonBindingsCodeCache.load_pybinding_async([], 'extern "C" void kernel() {}')

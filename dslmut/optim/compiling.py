@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, fx
 
 from dslmut.diagnostics.raising import warn_user
+from dslmut.optim import instructions
 from dslmut.optim.layouts import Layout, layout
 from dslmut.optim.randomwords import WORDS, teach_compiler
 from dslmut.optim.widening import is_low
@@ -31,10 +32,6 @@ OPTIONS = {"size_asserts": False, "alignment_asserts": False}
 
 They stay where an operation is somebody's own, which may give something else than it has said.
 """
-
-PROBES = {"cpp.vec_isa_ok": True}
-"""Lets Inductor believe the processor's flags, instead of six builds that ask the C++ compiler whether
-it knows each set of vector instructions: they take half of the time until the first step."""
 
 PASSES = {"use_joint_graph_passes": False}
 """Leaves out the search for patterns such as attention, which on a CPU finds nothing in an update, and
@@ -109,24 +106,16 @@ def _quick(
     entrance = getattr(torch._inductor, "standalone_compile", None)
     if entrance is None or "fake_mode" not in inspect.signature(entrance).parameters:
         return _boxed(_general(module, {}, patches))
-    with _quiet():
-        from torch._inductor import cpu_vec_isa
-
     patches = {**patches, **(PASSES if on_cpu(examples) else {})}
+    with quiet():
+        believing = instructions.believed()
     try:
-        return _entered(module, examples, {**patches, **probes()})
-    except Exception:  # perhaps the C++ compiler is older than the processor
-        if not probes():
+        return _entered(module, examples, {**patches, **believing})
+    except Exception as error:
+        if not believing or not instructions.may_be_unknown(error):
             raise
-        cpu_vec_isa.valid_vec_isa_list.cache_clear()
+        instructions.doubt()
         return _entered(module, examples, patches)
-
-
-def probes() -> dict[str, Any]:
-    """Return the options that leave probe builds out, unless somebody has decided on that."""
-    from torch._inductor import config
-
-    return PROBES if config.cpp.vec_isa_ok is None else {}
 
 
 def on_cpu(layouts: Iterable[Layout]) -> bool:
@@ -158,7 +147,7 @@ def _entered(
     arity, mode = _arity(module), FakeTensorMode(shape_env=ShapeEnv())
     with mode:  # real ones might share memory, for which the outer layers would make up
         inputs: list[Any] = [example.blank() for example in examples]
-    with torch.no_grad(), _quiet(), functorch.patch(enable_autograd_cache=False):
+    with torch.no_grad(), quiet(), functorch.patch(enable_autograd_cache=False):
         outer = torch._inductor.standalone_compile(
             module,
             inputs,
@@ -178,7 +167,7 @@ def _arity(module: fx.GraphModule) -> tuple[int, int]:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep the compiler's warnings to itself: of its own parts, and of caches that are off."""
     logger = logging.getLogger("torch._inductor.standalone_compile")
     before = logger.level
