@@ -217,6 +217,7 @@ def test_missing_gradients_of_any_rule_leave_the_others_as_they_would_be(rule: A
     theirs = [nn.Parameter(p.detach().clone()) for p in ours]
     opt = rule.bind(ours, compile=False)
     singles = [rule.bind([p], compile=False) for p in theirs]
+    bound = 1e-6 if rule.definition is muon else 0  # products of stacks may add in another order
     for _ in range(8):
         for p, q, single in zip(ours, theirs, singles):
             p.grad = torch.randn_like(p) if chance.random() < 0.6 else None
@@ -224,7 +225,8 @@ def test_missing_gradients_of_any_rule_leave_the_others_as_they_would_be(rule: A
             if q.grad is not None:
                 single.step()
         opt.step()
-        assert all(map(torch.equal, ours, theirs))
+        for p, q in zip(ours, theirs):
+            torch.testing.assert_close(p, q, rtol=bound, atol=bound)
 
 
 @pytest.mark.parametrize("how", [True, False])

@@ -18,6 +18,7 @@ from dslmut.optim.pairs import as_reals
 from dslmut.optim.plan import Entry, Family, KernelKey, Kind, Plan, kernels_for, plan
 from dslmut.optim.programs import Program
 from dslmut.optim.ready import Member
+from dslmut.optim.stacked import stacks
 from dslmut.optim.stepwide import wide_dtype
 from dslmut.optim.updating import aside, update_graph
 
@@ -26,6 +27,13 @@ LARGE = 2**18
 the update itself, and scratch memory in its place would be large."""
 
 ALONE = Family("alone", most=1)
+
+OTHERS = {"most": 4, "weight": 4}
+"""Of updates that see the shape of a parameter: so many of one kind at once."""
+
+STACKED = {"most": 6, "weight": 0}
+"""Of updates that multiply stacks of small matrices: each product is one call for all of them. More
+would save a tenth of the time of a step, and double that of compiling."""
 
 Version = tuple[KernelKey, bool, bool]
 """A kernel, whether it reports diagnostics, and whether a flag decides if anything changes."""
@@ -36,7 +44,8 @@ def entry(item: Item, program: Program) -> Entry:
     parameter, own = item.parameter, layout(item.parameter)
     if not program.flat or parameter.is_neg():
         kind = (program.text, own)
-        return Entry(item.number, kind, ALONE if item.apart else Family(kind, most=4, weight=4))
+        together = STACKED if stacks(program) else OTHERS
+        return Entry(item.number, kind, ALONE if item.apart else Family(kind, **together))
     size, place = parameter.numel(), (parameter.dtype, parameter.device)
     alone = item.apart or size > LARGE
     return Entry(item.number, (program.text, (size, *place)), ALONE if alone else Family(place))

@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import fx
 
-from dslmut.optim.drawing import expanded
 from dslmut.optim.programs import Program
-from dslmut.optim.widening import scaled
+from dslmut.optim.stacked import copied
 
 aten = torch.ops.aten
 
@@ -37,14 +36,21 @@ def update_graph(
         [graph.placeholder(f"tensor_{number}_{i}") for i in range(2 + len(program.states))]
         for number, program in enumerate(programs)
     ]
+    given = [
+        {name: graph.placeholder(f"{name}_{number}") for name in aside(program, guarded)}
+        for number, program in enumerate(programs)
+    ]
+    inputs = [
+        [*own, *_inputs(graph, program, more)]
+        for own, program, more in zip(tensors, programs, given)
+    ]
     results: list[Write] = []
     reports: list[fx.Node] = []
-    for number, (program, own) in enumerate(zip(programs, tensors)):
-        names = aside(program, guarded)
-        given = {name: graph.placeholder(f"{name}_{number}") for name in names}
-        outputs = _copied(program, graph, [*own, *_inputs(graph, program, given)])
+    for program, own, more, outputs in zip(
+        programs, tensors, given, _copied(graph, programs, inputs)
+    ):
         targets = [own[0], *own[2:]]
-        results += [(t, v, given.get("finite")) for t, v in zip(targets, outputs)]
+        results += [(t, v, more.get("finite")) for t, v in zip(targets, outputs)]
         if reporting and program.diagnostics:
             reports.append(graph.call_function(aten.stack.default, (outputs[len(targets) :],)))
     for target, value, finite in _writes(graph, results):
@@ -83,19 +89,15 @@ def _inputs(graph: fx.Graph, program: Program, given: Mapping[str, fx.Node]) -> 
     return found
 
 
-def _copied(program: Program, graph: fx.Graph, inputs: list[fx.Node]) -> list[fx.Node]:
-    """Copy a program's nodes; return those of its outputs."""
-    places: dict[fx.Node, fx.Node] = {}
-    sources = iter(inputs)
-    for node in program.graph.nodes:
-        if node.op == "placeholder":
-            places[node] = next(sources)
-        elif node.op == "output":
-            return [places[n] for n in node.args[0]]  # pyright: ignore[reportGeneralTypeIssues]
-        else:
-            arithmetic = expanded(graph, node, places) or scaled(graph, node, places)
-            places[node] = arithmetic or graph.node_copy(node, lambda n: places[n])
-    raise AssertionError("a graph ends in its output")
+def _copied(
+    graph: fx.Graph, programs: Sequence[Program], inputs: Sequence[Sequence[fx.Node]]
+) -> list[list[fx.Node]]:
+    """Copy programs, equal ones together; return the outputs of each."""
+    found: dict[int, list[fx.Node]] = {}
+    for program in dict.fromkeys(programs):
+        numbers = [n for n, other in enumerate(programs) if other is program]
+        found |= zip(numbers, copied(program, graph, [inputs[n] for n in numbers]))
+    return [found[n] for n in range(len(programs))]
 
 
 def _writes(graph: fx.Graph, results: Sequence[Write]) -> list[Write]:
