@@ -243,3 +243,30 @@ def test_autograd_sees_that_parameters_and_states_have_changed(how: bool) -> Non
     assert state._version > before[1]
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         loss.backward()
+
+
+def test_a_kernel_that_fails_when_it_is_first_called_leaves_nothing_half_done() -> None:
+    """``torch.compile`` compiles at the first call, when others may have been made."""
+    made: list[Any] = []
+
+    def backend(module: Any, examples: Any) -> Any:
+        made.append(module)
+        if len(made) == 2:
+            raise RuntimeError("no code for this")
+        return module
+
+    ps = [nn.Parameter(torch.ones(3)), nn.Parameter(torch.ones(3, dtype=torch.float64))]
+    opt = momentum_sgd(lr=0.1).bind(ps, compile={"backend": backend})
+    for p in ps:
+        p.grad = torch.ones_like(p)
+    for _ in range(2):
+        with pytest.raises(Exception, match="no code for this"):
+            opt.step()
+        made.pop()
+        for p in ps:
+            assert p.tolist() == [1.0, 1.0, 1.0]
+            assert opt.state[p]["velocity"].tolist() == [0.0, 0.0, 0.0]
+            assert opt.state[p]["updates"] == 0
+    made.append(None)
+    opt.step()
+    assert [p.tolist() for p in ps] == [pytest.approx([0.9] * 3)] * 2

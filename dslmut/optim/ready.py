@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
 from operator import itemgetter
@@ -119,6 +120,7 @@ class Steps:
         classes: The class of the numbers of each, for which the slots were made.
         slots: The vectors of scalars, each with a parameter whose numbers it is filled with, and
             its class.
+        tried: Whether all calls have gone well once, with reports and without.
     """
 
     present: tuple[Item, ...]
@@ -144,6 +146,7 @@ class Steps:
         written = [f for f, n in zip(firsts, counts) for f in (f, *range(f + 2, f + 2 + n))]
         self._written = _getter(written)
         self._layouts: Layouts | None = None
+        self.tried: set[bool] = set()
 
     def fitting(self, states: States, gradients: list[Tensor | None]) -> list[Tensor] | None:
         """Return the tensors of all calls, or None if they are not those that the plan is for.
@@ -173,6 +176,18 @@ class Steps:
         for item, number, read in self._readers:
             found += (item.parameter, gradients[number], *read(states[number]))
         return found
+
+    @contextmanager
+    def whole(self, tensors: list[Tensor], reporting: bool) -> Iterator[None]:
+        """Change everything in this block, or nothing if it raises."""
+        before = [(t, t.detach().clone()) for t in self._written(tensors)]
+        try:
+            yield
+        except BaseException:
+            for tensor, old in before:
+                tensor.copy_(old)
+            raise
+        self.tried.add(reporting)
 
     def mark(self, tensors: list[Tensor]) -> None:
         """Move the version counters of what was written, so that autograd sees it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from itertools import chain, repeat
 from operator import is_
 from typing import Any
@@ -151,7 +151,8 @@ class Runner:
                 raise
             if steps.wide:
                 flags = fill(steps.wide, [gradients[n] for n in steps.numbers])  # pyright: ignore
-            reports = _run(steps, inputs, reporting)
+            with self._careful(steps, tensors, reporting):
+                reports = _run(steps, inputs, reporting)
             steps.mark(tensors)
         if not self.counts.defers:
             self.counts.take(steps.present, owned, reports)
@@ -368,6 +369,17 @@ class Runner:
             self.kernels.compile(also, guarded)
         for call in missing:
             call.kernels[reporting] = self.kernels.get(call.call.kernel, reporting, guarded)
+
+    def _careful(
+        self, steps: Steps, tensors: list[Tensor], reporting: bool
+    ) -> AbstractContextManager[None]:
+        """Let nothing be half done where kernels may fail when they are called for the first time.
+
+        ``torch.compile`` compiles no earlier, and a plain operation may lack code for a dtype.
+        """
+        if reporting in steps.tried or self.kernels.option is True or len(steps.calls) == 1:
+            return nullcontext()
+        return steps.whole(tensors, reporting)
 
 
 def _run(steps: Steps, inputs: Sequence[list[Tensor]], reporting: bool) -> list[Any] | None:
