@@ -84,7 +84,8 @@ class Kernels:
         """Decide on kernels for parameters that are new, or have a new kind of update."""
         new: list[Entry] = []
         for own, item, program in found:
-            self._models.setdefault(own.kind, (program, _layouts(item.parameter, program)))
+            if own.kind not in self._models:
+                self._models[own.kind] = (program, _layouts(item.parameter, program))
             key = (own.number, own.kind, own.family)
             if key not in self._admitted:
                 self._admitted.add(key)

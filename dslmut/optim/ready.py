@@ -120,7 +120,6 @@ class Steps:
         classes: The class of the numbers of each, for which the slots were made.
         slots: The vectors of scalars, each with a parameter whose numbers it is filled with, and
             its class.
-        tried: Whether all calls have gone well once, with reports and without.
     """
 
     present: tuple[Item, ...]
@@ -146,7 +145,6 @@ class Steps:
         written = [f for f, n in zip(firsts, counts) for f in (f, *range(f + 2, f + 2 + n))]
         self._written = _getter(written)
         self._layouts: Layouts | None = None
-        self.tried: set[bool] = set()
 
     def fitting(self, states: States, gradients: list[Tensor | None]) -> list[Tensor] | None:
         """Return the tensors of all calls, or None if they are not those that the plan is for.
@@ -178,7 +176,7 @@ class Steps:
         return found
 
     @contextmanager
-    def whole(self, tensors: list[Tensor], reporting: bool) -> Iterator[None]:
+    def whole(self, tensors: list[Tensor]) -> Iterator[None]:
         """Change everything in this block, or nothing if it raises."""
         before = [(t, t.detach().clone()) for t in self._written(tensors)]
         try:
@@ -187,7 +185,6 @@ class Steps:
             for tensor, old in before:
                 tensor.copy_(old)
             raise
-        self.tried.add(reporting)
 
     def mark(self, tensors: list[Tensor]) -> None:
         """Move the version counters of what was written, so that autograd sees it."""

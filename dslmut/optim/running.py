@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import chain, repeat
 from operator import is_
 from typing import Any
@@ -63,6 +63,7 @@ class Runner:
         self._scalars: dict[Hashable, int] = {}
         self._scalars_of: dict[Program, int] = {}
         self._slots: dict[Hashable, list[Slot]] = {}
+        self._tried: set[Any] = set()
         self._held: tuple[list[Tensor], list[Any], States] = [], [], []
 
     def inherit(self, before: Runner) -> None:
@@ -370,16 +371,20 @@ class Runner:
         for call in missing:
             call.kernels[reporting] = self.kernels.get(call.call.kernel, reporting, guarded)
 
-    def _careful(
-        self, steps: Steps, tensors: list[Tensor], reporting: bool
-    ) -> AbstractContextManager[None]:
+    @contextmanager
+    def _careful(self, steps: Steps, tensors: list[Tensor], reporting: bool) -> Iterator[None]:
         """Let nothing be half done where kernels may fail when they are called for the first time.
 
         ``torch.compile`` compiles no earlier, and a plain operation may lack code for a dtype.
         """
-        if reporting in steps.tried or self.kernels.option is True or len(steps.calls) == 1:
-            return nullcontext()
-        return steps.whole(tensors, reporting)
+        lazy = self.kernels.option is not True and len(steps.calls) > 1
+        called = {c.kernels[reporting] for c in steps.calls} if lazy else set[Any]()
+        if called <= self._tried:
+            yield
+            return
+        with steps.whole(tensors):
+            yield
+        self._tried |= called
 
 
 def _run(steps: Steps, inputs: Sequence[list[Tensor]], reporting: bool) -> list[Any] | None:
