@@ -87,7 +87,7 @@ def test_the_quick_way_makes_few_kernels_for_many_shapes(
     """HeavyBall 16, the same for what users get by default."""
     made = []
 
-    def compile_(module: Any, examples: Any, **options: Any) -> Any:
+    def compile_(module: Any, examples: Any, *, fake_mode: Any, **options: Any) -> Any:
         made.append({tuple(e.shape) for e in examples[:-1]})
         return module
 
@@ -140,7 +140,7 @@ def test_a_compiler_that_fails_is_reported_once_and_nothing_is_lost(
 ) -> None:
     """villa 1480: the same for a toolchain that is there, and broken."""
 
-    def compile_(*_: Any, **__: Any) -> Any:
+    def compile_(*_: Any, fake_mode: Any, **__: Any) -> Any:
         raise RuntimeError("clang: not today")
 
     monkeypatch.setattr(torch._inductor, "standalone_compile", compile_)

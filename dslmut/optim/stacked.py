@@ -101,7 +101,8 @@ class _Products:
 def _is_small_product(node: fx.Node) -> bool:
     if node.target is not aten.mm.default:
         return False
-    return all(n.meta["val"].numel() <= LARGEST for n in (node, *node.all_input_nodes))
+    values = [n.meta["val"] for n in (node, *node.all_input_nodes)]
+    return all(v.layout is torch.strided and v.numel() <= LARGEST for v in values)
 
 
 def _is_transpose(node: fx.Node) -> bool:
