@@ -182,16 +182,19 @@ def trainable(model: nn.Module) -> tuple[Layout, tuple[nn.Parameter, ...]]:
 
 def all_parameters(model: nn.Module) -> Iterable[nn.Parameter]:
     """Return each parameter once, in a third of the time that ``parameters()`` takes."""
-    found: dict[nn.Parameter, None] = {}
+    found: dict[int, nn.Parameter] = {}
     _collect(model, found, set())
-    return found
+    return found.values()
 
 
-def _collect(module: nn.Module, found: dict[nn.Parameter, None], seen: set[nn.Module]) -> None:
-    """Gather the parameters in the order of ``named_parameters()``, without building names."""
+def _collect(module: nn.Module, found: dict[int, nn.Parameter], seen: set[nn.Module]) -> None:
+    """Gather the parameters in the order of ``named_parameters()``, without building names.
+
+    They are told apart by their ids: a tensor computes its hash in Python.
+    """
     for parameter in module._parameters.values():
         if parameter is not None:
-            found[parameter] = None
+            found[id(parameter)] = parameter
     for child in module._modules.values():
         if child is not None and child not in seen:
             seen.add(child)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from operator import is_
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import torch
@@ -177,3 +178,12 @@ def _record(g: _Itself) -> Gradient[Any]:
 _METHODS = frozenset(n for n in vars(Gradient) if not n.startswith("_"))
 
 __all__ = ["Gradient", "Grads", "Layout"]
+
+
+def in_order(gradients: Gradient[Any], parameters: Sequence[Tensor]) -> list[Tensor | None]:
+    """Return the gradient of each parameter, or None."""
+    own, found = gradients._parameters, gradients._gradients
+    if len(own) == len(parameters) and all(map(is_, own, parameters)):
+        return [*found]  # as nearly always
+    known = dict(zip(map(id, own), found))
+    return [known.get(id(p)) for p in parameters]

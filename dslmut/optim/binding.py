@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from dslmut.diagnostics.garbage import rare_collections
 from dslmut.functions.gradients import Gradient
+from dslmut.functions.records import in_order
 from dslmut.optim import checkpoint, compiling, interchange
 from dslmut.optim.bindable import Bindable, check_bindable
 from dslmut.optim.define import Configured, Optimizer
@@ -246,10 +247,9 @@ class OptState(Inspected, torch.optim.Optimizer, Generic[M]):
     ) -> None:
         runner = self._current_runner()
         if gradients is None:
-            given = [item.parameter.grad for item in runner.items]
+            given = [p.grad for p in runner.parameters]
         else:
-            found = dict(zip(gradients._parameters, gradients._gradients))
-            given = [found.get(item.parameter) for item in runner.items]  # pyright: ignore
+            given = in_order(gradients, runner.parameters)
         if self._sinks:
             self._sinks.wait(diagnostics is not None or self._options.diagnostics_every is not None)
         runner.step(self.state, given, diagnostics, ctx)

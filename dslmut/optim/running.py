@@ -57,7 +57,7 @@ class Runner:
         self._by_chance = options.rounding == "stochastic"
         self.counts = Counts(self.numbers, options.skip_nonfinite, options.diagnostics_every)
         self.kernels = Kernels(option)
-        self._parameters = [item.parameter for item in items]
+        self.parameters = [item.parameter for item in items]
         self._programs: dict[Hashable, list[Program]] = {}
         self._steps: dict[Hashable, list[Steps]] = {}
         self._scalars: dict[Hashable, int] = {}
@@ -85,7 +85,7 @@ class Runner:
         return (
             all(isinstance(params, list) for params in held)
             and sum(map(len, held)) == len(self.items)
-            and all(map(is_, chain.from_iterable(held), self._parameters))
+            and all(map(is_, chain.from_iterable(held), self.parameters))
         )
 
     # -- programs ----------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class Runner:
         parameters, values, owned = self._held
         same = len(states) == len(parameters) and all(map(is_, states, parameters))
         if not same or not all(map(is_, states.values(), values)):
-            owned = [states[p] for p in self._parameters]
+            owned = [states[p] for p in self.parameters]
             self._held = list(states), list(states.values()), owned
         return owned
 
