@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from dslmut import Ctx, OptState, Update, optimizer, optimizer_update
 from dslmut.optim import adamw, compiling, momentum_sgd, muon, sgd
 from dslmut.optim.plan import Entry, Family, KernelKey, Plan, kernels_for, plan
+from tests.strategies import no_compilation
 
 ROW = Family("row")
 
@@ -175,6 +176,18 @@ def test_nothing_is_compiled_when_groups_come_apart_or_gradients_go(made: list[i
             p.grad = torch.ones_like(p)
         opt.step()
     assert made == []
+
+
+def test_diagnostics_that_were_announced_compile_nothing_later() -> None:
+    parameters = [nn.Parameter(torch.randn(n)) for n in (3, 4)]
+    opt = adamw().bind(parameters, diagnostics_every=4)
+    step(opt, parameters)
+    with no_compilation():
+        for k in range(9):
+            for p in parameters:
+                p.grad = torch.ones_like(p)
+            opt.step(diagnostics=None if k > 4 else k % 2 == 0)
+    assert opt.diagnostics["grad_norm"]["0"] == pytest.approx(3**0.5)
 
 
 def test_a_further_group_compiles_only_what_is_new(made: list[int]) -> None:

@@ -13,13 +13,12 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
-from torch._dynamo.utils import counters
-from torch._inductor import metrics
 from torch.optim import lr_scheduler as torchs
 from torch.optim.swa_utils import SWALR
 
 from dslmut.optim import adamw, momentum_sgd, sgd
 from dslmut.optim.schedules import cosine
+from tests.strategies import no_compilation
 
 X = torch.linspace(-1, 1, 15, dtype=torch.float64).reshape(5, 3)
 STEPS = 50
@@ -194,20 +193,6 @@ def test_a_run_with_a_scheduler_can_be_resumed(make: Make) -> None:
 
 
 # -- recompilation -------------------------------------------------------------------------------
-
-
-def work() -> dict[str, Any]:
-    """Return what the compiler has counted so far."""
-    counted = {n: dict(c) for n, c in counters.items() if c}
-    return {**counted, "kernels": metrics.generated_kernel_count}
-
-
-@contextmanager
-def no_compilation() -> Iterator[None]:
-    before = copy.deepcopy(work())
-    with torch._dynamo.config.patch(error_on_recompile=True):
-        yield
-    assert work() == before
 
 
 COMPILED = {

@@ -366,8 +366,9 @@ class Runner:
         if not missing:
             return
         guarded = self.counts.defers
-        for also in {reporting, self.options.diagnostics_every is not None}:
-            self.kernels.compile(also, guarded)
+        announced = self.options.diagnostics_every is not None
+        for version in (False, True) if announced else (reporting,):
+            self.kernels.compile(version, guarded)
         for call in missing:
             call.kernels[reporting] = self.kernels.get(call.call.kernel, reporting, guarded)
 
