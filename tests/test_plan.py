@@ -178,16 +178,28 @@ def test_nothing_is_compiled_when_groups_come_apart_or_gradients_go(made: list[i
     assert made == []
 
 
-def test_diagnostics_that_were_announced_compile_nothing_later() -> None:
-    parameters = [nn.Parameter(torch.randn(n)) for n in (3, 4)]
-    opt = adamw().bind(parameters, diagnostics_every=4)
-    step(opt, parameters)
+@pytest.mark.parametrize("every", [None, 4])
+@pytest.mark.parametrize("first", [None, True])
+def test_diagnostics_compile_nothing_later(every: int | None, first: bool | None) -> None:
+    torch.manual_seed(0)
+    ours, theirs = ([nn.Parameter(torch.linspace(-1, 1, n)) for n in (3, 4)] for _ in range(2))
+    opt, other = adamw().bind(ours, diagnostics_every=every), adamw().bind(theirs, compile=False)
+
+    def steps(asked: bool | None) -> None:
+        for p, q in zip(ours, theirs):
+            p.grad = torch.randn_like(p)
+            q.grad = p.grad.clone()
+        opt.step(diagnostics=asked)
+        other.step(diagnostics=True)
+
+    steps(first)
     with no_compilation():
         for k in range(9):
-            for p in parameters:
-                p.grad = torch.ones_like(p)
-            opt.step(diagnostics=None if k > 4 else k % 2 == 0)
-    assert opt.diagnostics["grad_norm"]["0"] == pytest.approx(3**0.5)
+            steps(None if k > 4 else k % 2 == 0)
+        steps(True)
+    assert all(torch.allclose(p, q, rtol=1e-6) for p, q in zip(ours, theirs))
+    for name, numbers in other.diagnostics.items():
+        assert opt.diagnostics[name] == pytest.approx(dict(numbers), rel=1e-5)
 
 
 def test_a_further_group_compiles_only_what_is_new(made: list[int]) -> None:

@@ -120,8 +120,27 @@ class Kernels:
     # -- compiling ---------------------------------------------------------------------------
 
     def get(self, key: KernelKey, reporting: bool, guarded: bool) -> compiling.Kernel:
-        """Return a compiled kernel."""
-        return self._compiled[key, self._reports(key, reporting), guarded]
+        """Return a compiled kernel; one whose reports nobody has announced computes them plainly."""
+        version = (key, self._reports(key, reporting), guarded)
+        if version not in self._compiled:
+            self._compiled[version] = self._looking(key, guarded)
+        return self._compiled[version]
+
+    def _looking(self, key: KernelKey, guarded: bool) -> compiling.Kernel:
+        """Return a kernel that reports by plain operations, before it changes anything.
+
+        So nothing is compiled when somebody asks for diagnostics once in a while.
+        """
+        programs = [self.program(kind) for kind in key]
+        look = compiling.kernel(update_graph(programs, True, guarded, writing=False), (), False)
+        change = self._compiled[key, False, guarded]
+
+        def both(inputs: list[Tensor]) -> Sequence[Tensor]:
+            found = look(inputs)
+            change(inputs)
+            return found
+
+        return both
 
     def _reports(self, key: KernelKey, reporting: bool) -> bool:
         return reporting and any(self.program(kind).diagnostics for kind in key)

@@ -366,8 +366,8 @@ class Runner:
         if not missing:
             return
         guarded = self.counts.defers
-        announced = self.options.diagnostics_every is not None
-        for version in (False, True) if announced else (reporting,):
+        versions = {False, self.options.diagnostics_every is not None}
+        for version in versions if self.kernels.option is not False else (reporting,):
             self.kernels.compile(version, guarded)
         for call in missing:
             call.kernels[reporting] = self.kernels.get(call.call.kernel, reporting, guarded)

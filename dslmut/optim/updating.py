@@ -18,7 +18,7 @@ Write = tuple[fx.Node, fx.Node, "fx.Node | None"]
 
 
 def update_graph(
-    programs: Sequence[Program], reporting: bool, guarded: bool = False
+    programs: Sequence[Program], reporting: bool, guarded: bool = False, writing: bool = True
 ) -> fx.GraphModule:
     """Return programs for several parameters as one, which writes their results where they belong.
 
@@ -30,6 +30,7 @@ def update_graph(
         programs: For each parameter.
         reporting: Whether the diagnostics are computed too.
         guarded: Whether a flag decides if anything changes.
+        writing: Whether anything is written; otherwise it only looks.
     """
     graph = fx.Graph()
     tensors = [
@@ -53,7 +54,7 @@ def update_graph(
         results += [(t, v, more.get("finite")) for t, v in zip(targets, outputs)]
         if reporting and program.diagnostics:
             reports.append(graph.call_function(aten.stack.default, (outputs[len(targets) :],)))
-    for target, value, finite in _writes(graph, results):
+    for target, value, finite in _writes(graph, results) if writing else ():
         if finite is not None:
             value = graph.call_function(aten.where.self, (finite, value, target))
         graph.call_function(aten.copy_.default, (target, value))
