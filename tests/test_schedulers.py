@@ -18,7 +18,7 @@ from torch.optim.swa_utils import SWALR
 
 from dslmut.optim import adamw, momentum_sgd, sgd
 from dslmut.optim.schedules import cosine
-from tests.strategies import no_compilation
+from tests.strategies import no_compilation, work
 
 X = torch.linspace(-1, 1, 15, dtype=torch.float64).reshape(5, 3)
 STEPS = 50
