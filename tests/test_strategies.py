@@ -74,8 +74,11 @@ def compared(row: Row, values: list[Tensor], option: Any = True, bound: float = 
     for step in range(STEPS):
         pair.step(gradients(values, step))
         assert {(n, w): d for n, w, d in pair.deviations() if d > bound} == {}
-    for v, p in zip(values, parameters(pair.compiled)):
-        assert not v.numel() or not torch.equal(v, p), "it has been updated"
+    filled = [(v, p) for v, p in zip(values, parameters(pair.compiled)) if v.numel()]
+    stayed = [v for v, p in filled if torch.equal(v, p)]
+    low = (torch.bfloat16, torch.float16)  # in which a small update may be rounded away
+    assert not [v for v in stayed if v.dtype not in low], "these have not been updated"
+    assert len(stayed) < len(filled)
 
 
 @pytest.mark.parametrize(
